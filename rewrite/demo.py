@@ -98,7 +98,7 @@ def main(folder: Path) -> int:
     if cluster:
         print(f"one of the {total} documents in OpenSearch, its value list as doc values:")
         print(_document(cluster))
-    opened, unhelped = _count_opened(with_index), _count_opened(without)
+    opened, unhelped = _count_files(with_index), _count_files(without)
     print(f"opened {opened} of {total} files, without the index {unhelped} of {total}")
     return 0 if opened is not None and unhelped is not None and opened < unhelped else 1
 
@@ -118,7 +118,7 @@ def _document(cluster: str) -> str:
     return json.dumps({key: hit[key] for key in ("_index", "_source", "fields")}, indent=2)
 
 
-def _count_opened(explanation: Explanation) -> int | None:
+def _count_files(explanation: Explanation) -> int | None:
     (scan,) = [scan for scan in explanation.scans if scan.table.endswith(".flights")]
     return scan.opened
 

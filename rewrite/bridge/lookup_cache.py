@@ -59,7 +59,7 @@ class LookupCache:
         for complaint in complaints:
             self._warn(complaint)
         with self._lock:
-            _put(self._settings, name, settings)
+            _insert(self._settings, name, settings)
         return settings
 
     def lookup(self, settings: Settings) -> Lookup:
@@ -74,7 +74,7 @@ class LookupCache:
         lookup.on_change = lambda: on_change(lookup)
         with self._lock:
             if key not in self._lookups:
-                _put(self._lookups, key, lookup)
+                _insert(self._lookups, key, lookup)
             return self._lookups[key]
 
     def items(self) -> list[tuple[Settings, Lookup]]:
@@ -93,7 +93,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-def _put(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
+def _insert(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
     """Cache a value, and drop the one that was not used for longest."""
     cache[key] = value
     while len(cache) > _MOST:

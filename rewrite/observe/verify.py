@@ -73,7 +73,7 @@ def verify(df: DataFrame | str) -> Verification:
     control, without = _run(df, plan, enabled=False)
     note = _compare(ours, control, df, explained)
     return Verification(
-        ours["rows"], _count_opened(explained), _count_opened(without), explained, note
+        ours["rows"], _count_files(explained), _count_files(without), explained, note
     )
 
 
@@ -160,7 +160,7 @@ def _close(ours: Row, control: Row, i: int) -> bool:
     return bool(abs(one - other) <= _CLOSE * (size or 0.0))
 
 
-def _count_opened(explained: Explanation) -> int:
+def _count_files(explained: Explanation) -> int:
     return sum(scan.opened or 0 for scan in explained.scans)
 
 

@@ -172,7 +172,7 @@ def analyze(
             TableItself(samples[c.identity], len(live), _plan_files(opened, c)),
         )
         if c.identity in samples
-        else _advise_unused(c, asked.get(c.identity, []))
+        else _advise_against(c, asked.get(c.identity, []))
         for c in named
     }
     if columns is None:
@@ -292,7 +292,7 @@ def _constant(value: Value, type: str) -> str:
     return text
 
 
-def _advise_unused(column: TableColumn, asked: Sequence[RecordedPredicate]) -> ColumnAdvice:
+def _advise_against(column: TableColumn, asked: Sequence[RecordedPredicate]) -> ColumnAdvice:
     why = column.refusal or "a partition column: the table itself skips by it"
     if column.partitioning.generated and not column.refusal:
         why += f", and by conditions on what it is generated from, {column.partitioning.generated}"

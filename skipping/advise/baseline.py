@@ -18,8 +18,8 @@ from providers.tuples import decode_tuple
 from skipping.advise.questions import (
     Draw,
     ask,
-    estimate_kept_by_bounds,
-    estimate_kept_by_tests,
+    estimate_remaining_by_bounds,
+    estimate_remaining_by_tests,
     mean,
     sketches_of,
 )
@@ -42,7 +42,7 @@ class Baseline(Protocol):
     def name(self) -> str:
         """What it is, in the plural, for people."""
 
-    def kept(self, draws: Sequence[Draw]) -> float | None:
+    def estimate_files(self, draws: Sequence[Draw]) -> float | None:
         """Files of the table that it keeps for questions, on average; None: it knows nothing."""
 
 
@@ -61,9 +61,9 @@ class TableItself:
         partitions = f"the table's own partitions ({', '.join(column.partitioning.transforms)})"
         return partitions if column.bounded is None else f"{partitions} and bounds"
 
-    def kept(self, draws: Sequence[Draw]) -> float | None:
+    def estimate_files(self, draws: Sequence[Draw]) -> float | None:
         """The fewer of both."""
-        both = (estimate_kept_by_bounds(self._sample, draws, self._files), self._plans(draws))
+        both = (estimate_remaining_by_bounds(self._sample, draws, self._files), self._plans(draws))
         return min((n for n in both if n is not None), default=None)
 
     def _plans(self, draws: Sequence[Draw]) -> float | None:
@@ -91,16 +91,18 @@ class ColumnKinds:
                 together[f"{_of(i)}{name}"] = sketches[name]
         self._sketches = pa.table(together).combine_chunks()
 
-    def kept(self, draws: Sequence[Draw]) -> float | None:
+    def estimate_files(self, draws: Sequence[Draw]) -> float | None:
         """Evaluate each tuple on its own: independent keys of columns would keep more files."""
         return mean(
             [
-                estimate_kept_by_tests(self._asked(draw), draw, self._sketches, self._files)
+                estimate_remaining_by_tests(
+                    self._create_tests(draw), draw, self._sketches, self._files
+                )
                 for draw in draws
             ]
         )
 
-    def _asked(self, draw: Draw) -> IndexPredicate | None:
+    def _create_tests(self, draw: Draw) -> IndexPredicate | None:
         legs: list[IndexPredicate] = []
         for one in draw.keys.to_pylist():
             values = decode_tuple(one, self._types)

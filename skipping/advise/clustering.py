@@ -81,7 +81,7 @@ class SortedLayout:
 
     Each of the rows stands for `weights` rows of the table.
 
-    >>> SortedLayout(pa.array([1, 1, 1, 2]), np.ones(4), files=8).kept(pa.array([1]))
+    >>> SortedLayout(pa.array([1, 1, 1, 2]), np.ones(4), files=8).count_files(pa.array([1]))
     6
     """
 
@@ -95,7 +95,7 @@ class SortedLayout:
         # Where the rows of each value end, counted in files; they begin where the last one's end.
         self._ends = np.append(0.0, ends[np.asarray(runs.run_ends.to_numpy(), np.int64) - 1])
 
-    def kept(self, keys: pa.Array) -> int:
+    def count_files(self, keys: pa.Array) -> int:
         """Return how many files hold one of the keys; a key without a sampled row counts as one."""
         at = pc.index_in(keys, value_set=self._values)
         found = at.drop_null().to_numpy()

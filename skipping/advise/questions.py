@@ -31,9 +31,9 @@ __all__ = [
     "KEYS",
     "Draw",
     "ask",
-    "estimate_kept",
-    "estimate_kept_by_bounds",
-    "estimate_kept_by_tests",
+    "estimate_remaining",
+    "estimate_remaining_by_bounds",
+    "estimate_remaining_by_tests",
     "mean",
     "ranges",
     "sketches_of",
@@ -125,11 +125,14 @@ def ranges(sample: Sample) -> list[Draw]:
     return [Draw((Between("", *pair.to_pylist()),), pair, every, 0.0) for pair in ends]
 
 
-def estimate_kept(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
+def estimate_remaining(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
     """Estimate how many files of the table the sketches keep, as an average over the draws."""
     sketches = sketches_of(work, seen)
     return mean(
-        [estimate_kept_by_tests(ask(work, draw.leaves), draw, sketches, files) for draw in draws]
+        [
+            estimate_remaining_by_tests(ask(work, draw.leaves), draw, sketches, files)
+            for draw in draws
+        ]
     )
 
 
@@ -138,7 +141,7 @@ def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
     return seen.select(entry_schema([work]).names[len(IDENTITY) :]).combine_chunks()
 
 
-def estimate_kept_by_tests(
+def estimate_remaining_by_tests(
     tests: IndexPredicate | None, draw: Draw, sketches: pa.Table, files: int
 ) -> float:
     """Estimate how many files of the table the tests of one draw keep."""
@@ -165,7 +168,7 @@ def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate |
     return map_tests(AnyOf(answered), lambda test: replace(test, sketch=f"{sketch}{test.sketch}"))
 
 
-def estimate_kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
+def estimate_remaining_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
     """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones.
 
     None where the table keeps no bounds of the column.
@@ -175,7 +178,7 @@ def estimate_kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -
         return None
     lows, highs = (_truncate(sample.files[name], most) for name in ("low", "high"))
 
-    def count_kept(draw: Draw) -> float:
+    def count_remaining(draw: Draw) -> float:
         keys = sorted(_truncate(draw.keys, most))
         if any(key != key for key in keys):  # NaN has no bounds
             return float(files)
@@ -191,7 +194,7 @@ def estimate_kept_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -
 
         return draw.scale(sum(map(may_hold, draw.rows)), files)
 
-    return mean([count_kept(draw) for draw in draws])
+    return mean([count_remaining(draw) for draw in draws])
 
 
 def _truncate(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:

@@ -21,7 +21,7 @@ from skipping.advise.history import RANGE, TEXT, VALUES, RecordedPredicate
 from skipping.advise.questions import (
     KEYS,
     Draw,
-    estimate_kept,
+    estimate_remaining,
     mean,
     ranges,
     sketches_of,
@@ -151,7 +151,7 @@ def advise(
         kinds,
         None if column.is_composite else _clustering(sample, files),
         (float(distinct.mean()), int(distinct.max())),
-        () if column.reads else _measure_sorted(sample, files, questions),
+        () if column.reads else _estimate_sorted_layout(sample, files, questions),
         own,
         tuple(asked),
         baseline.name,
@@ -213,7 +213,7 @@ def _measure_type(
     return KindAdvice(
         _format_type(work),
         tuple(
-            estimate_kept(work, draws, seen, files)
+            estimate_remaining(work, draws, seen, files)
             for draws in (texts if for_text else questions.values())
         ),
         float(np.mean(sketches[0].to_pylist())),
@@ -234,7 +234,7 @@ def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
             yield StartsWith("", value)
 
 
-def _measure_sorted(
+def _estimate_sorted_layout(
     sample: Sample, files: int, questions: Mapping[int, list[Draw]]
 ) -> tuple[float, ...]:
     drawn = sample.files["drawn"].combine_chunks()
@@ -242,12 +242,14 @@ def _measure_sorted(
     rows = sample.files["rows"].to_numpy() - sample.files["nulls"].to_numpy()
     weights = np.repeat(rows / np.maximum(lengths, 1), lengths)
     layout = SortedLayout(drawn.flatten(), weights, files=files)
-    return tuple(mean([float(layout.kept(draw.keys)) for draw in questions[k]]) for k in KEYS)
+    return tuple(
+        mean([float(layout.count_files(draw.keys)) for draw in questions[k]]) for k in KEYS
+    )
 
 
 def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tuple[float, ...]:
     """Files that are kept without an index; empty where nothing is known of the column."""
-    kept = [baseline.kept(draws) for draws in questions]
+    kept = [baseline.estimate_files(draws) for draws in questions]
     if all(n is None for n in kept):
         return ()
     return tuple(float(files) if n is None else n for n in kept)
@@ -272,7 +274,7 @@ class _History:
     ) -> None:
         self._sample, self._files, self._asked, self._spans = sample, files, asked, spans
         self._own = own or (float(files),) * len(KEYS)
-        self._own_span = (baseline.kept(spans) if spans else None) or float(files)
+        self._own_span = (baseline.estimate_files(spans) if spans else None) or float(files)
 
     def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
         """Return the advice with the savings. BETWEEN is evaluated, all else is scaled."""
@@ -283,7 +285,7 @@ class _History:
                 continue
             if each.form == RANGE:
                 if span is None:
-                    span = estimate_kept(work, self._spans, self._sample.files, self._files)
+                    span = estimate_remaining(work, self._spans, self._sample.files, self._files)
                 kept, own = span, self._own_span
             else:
                 # Of keys of joins it is not known how many they will be.

@@ -185,7 +185,7 @@ class Planner:
         wanted = read_filter(given, table.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _list_specs(table, files)):
             raise refuse_plan("the filter may select partitions, and is not understood here")
-        kept = self._find_kept(table, files, wanted)
+        kept = self._select_files(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
         # Of what was not understood the client may not understand its own copy either: infinity is
@@ -223,13 +223,13 @@ class Planner:
         if numbers:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"
 
-    def _find_kept(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
+    def _select_files(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
         """The places of the files that may have a matching row."""
         rows = wanted.rows
         live = _matching_partitions(table, files, wanted)
         if rows == AlwaysTrue() or not live.any():
             return np.flatnonzero(live)
-        survivors = np.flatnonzero(live & ~self._find_pruned(table, files, wanted))
+        survivors = np.flatnonzero(live & ~self._prune_by_index(table, files, wanted))
         kept = self._within_bounds(table, files, survivors, wanted)
         if len(kept) == 0 and len(survivors) < np.count_nonzero(live):
             # A witness, if Iceberg's own planning would name any.
@@ -265,7 +265,7 @@ class Planner:
                     break
         return np.array(kept, np.int64)
 
-    def _find_pruned(self, table: Contents, files: Files, wanted: Filter) -> Mask:
+    def _prune_by_index(self, table: Contents, files: Files, wanted: Filter) -> Mask:
         """Return for each file whether the index prunes it; no file if the lookup fails."""
         none = np.zeros(len(files), bool)
         try:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-__all__ = ["read_listed"]
+__all__ = ["read_files"]
 
 _BLOCK = 128 << 20
 """Bytes of a block, which only places tasks."""
@@ -31,7 +31,7 @@ _OPTIONS = {
 }
 
 
-def read_listed(
+def read_files(
     spark: SparkSession,
     files: Sequence[tuple[str, int]],
     format: Any,

@@ -37,7 +37,7 @@ __all__ = [
     "parts_of",
     "read_columns",
     "read_content",
-    "require_unchanged",
+    "require_same_time",
     "stored_columns",
     "unread_parts",
 ]
@@ -132,10 +132,10 @@ def read_columns(
     that Arrow cannot open; one bad file never raises.
     """
     filesystem, inner = locate(path)
-    return _read_guarded(filesystem, inner, tuple(columns), size, modified)
+    return _read_safely(filesystem, inner, tuple(columns), size, modified)
 
 
-def _read_guarded(
+def _read_safely(
     filesystem: pafs.FileSystem,
     inner: str,
     columns: Sequence[TableColumn],
@@ -145,7 +145,7 @@ def _read_guarded(
     try:
         if modified is not None:
             before = _read_mtime(filesystem, inner)
-            require_unchanged(before, modified)
+            require_same_time(before, modified)
         with filesystem.open_input_file(inner) as source:
             if size is not None and source.size() != size:
                 raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
@@ -182,7 +182,7 @@ def _read_mtime(filesystem: pafs.FileSystem, inner: str) -> int:
     return int(filesystem.get_file_info(inner).mtime_ns or 0)
 
 
-def require_unchanged(found: int, listed: int) -> None:
+def require_same_time(found: int, listed: int) -> None:
     """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
     if not is_unchanged(found, listed):
         raise UnknownError("it was written since it was listed")

@@ -62,7 +62,7 @@ class SparkBuild:
         if not stored:
             yield from compute(files, computed)
             return
-        for entries in self._sketch_stored(files, stored):
+        for entries in self._sketch_in_batches(files, stored):
             some = [entries]
             if computed and len(entries):
                 some += compute(entries.select(files.column_names), computed)
@@ -72,7 +72,7 @@ class SparkBuild:
         """The file system of a file as the session has it; raises TableError."""
         return session_storage(self._spark, pa.chunked_array([[path]]))(path)
 
-    def _sketch_stored(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+    def _sketch_in_batches(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         slots = self._spark.sparkContext.defaultParallelism
         mean = max(1, (pc.sum(files["size"]).as_py() or 0) // max(len(files), 1))
         least, most = (slots * each for each in SLOT)
@@ -91,7 +91,7 @@ class SparkBuild:
         # Asked for each batch: keys that a session is given may be good for an hour.
         storage = session_storage(self._spark, files["path"])
         if any(w.column.opened for w in work):
-            near = _find_opened(storage, files["path"])
+            near = _find_readable(storage, files["path"])
             yield from self._by_spark(files.filter(pc.invert(near)), work)
             files = files.filter(near)
         if not len(files):
@@ -136,7 +136,7 @@ def can_open(path: str, locate: Locate = locate) -> bool:
         return False
 
 
-def _find_opened(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
+def _find_readable(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
     """Return for each path whether the first file under its root can be opened."""
     roots = root_of(paths)
     shut = [

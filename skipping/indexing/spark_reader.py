@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from skipping.indexing.known_files import read_listed
+from skipping.indexing.known_files import read_files
 from skipping.indexing.parquet_columns import Found, UnknownError
 from skipping.indexing.parquet_reader import (
     Part,
@@ -34,7 +34,7 @@ from skipping.indexing.parquet_reader import (
     is_read,
     parts_of,
     read_content,
-    require_unchanged,
+    require_same_time,
     stored_columns,
     unread_parts,
 )
@@ -187,7 +187,7 @@ class ReaderBuild:
             if size != file["size"]:
                 return None
             if self._dated:
-                require_unchanged(modified, file["stamp"])
+                require_same_time(modified, file["stamp"])
             # With its status it is not asked for again.
             stream = system.openFile(path).withFileStatus(status).build().get()
             is_small = size <= _SMALL and not self._reads_all
@@ -256,7 +256,7 @@ class ReaderBuild:
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
         # With the scheme: `_job` assigns rows to files by Spark's own path.
         paths = [(footer.path, file["size"]) for file, footer in group]
-        return read_listed(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
+        return read_files(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
 
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]

@@ -61,12 +61,19 @@ def test_the_sorted_table(rows: list[str], files: int, keys: set[str]) -> None:
     cut = np.array_split(np.array(rows), files)
     there = keys & set(rows)
     layout = SortedLayout(pa.array(rows[::files]), np.full(len(rows) // files, files), files=files)
-    assert layout.kept(pa.array(sorted(there), pa.string())) == sum(
+    assert layout.count_files(pa.array(sorted(there), pa.string())) == sum(
         bool(there & set(part)) for part in cut
     )
 
 
 def test_a_value_of_which_no_row_was_sampled_takes_a_file() -> None:
     layout = SortedLayout(pa.array([1, 2]), np.ones(2), files=4)
-    assert [layout.kept(pa.array(keys)) for keys in ([1], [9], [1, 9], [1, 2, 9])] == [2, 1, 3, 4]
-    assert SortedLayout(pa.array([], pa.int64()), np.ones(0), files=4).kept(pa.array([7])) == 1
+    assert [layout.count_files(pa.array(keys)) for keys in ([1], [9], [1, 9], [1, 2, 9])] == [
+        2,
+        1,
+        3,
+        4,
+    ]
+    assert (
+        SortedLayout(pa.array([], pa.int64()), np.ones(0), files=4).count_files(pa.array([7])) == 1
+    )
