@@ -1,1 +1,1 @@
-"""Between Spark's JVM and Python: hooks, callbacks, messages, and who may send them."""
+"""Connect Spark's JVM with Python: hooks, callbacks, messages and their authentication."""

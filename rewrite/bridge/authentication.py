@@ -1,14 +1,14 @@
-"""Who may call Python: only this process's own Java.
+"""Let only this process's own Java call Python.
 
-Py4J listens on a port of the loopback interface, which every user of the host can reach, and calls
-any attribute of the objects that Java holds, by name. Two things stand before them:
+Py4J listens on a loopback port, which every user of the host can reach. It calls any attribute of
+the objects that Java references, by name. Two checks protect these objects:
 
-* The connection. PySpark starts the server without a token, and its Java half forgets the one it
-  has when the port becomes known; `authenticate` gives both halves one, before the server listens.
-  Connections of other users are closed unread, where the kernel tells whose they are.
-* The message. `guarded` objects have a single function, which obeys texts that begin with the
-  session's secret. This one needs nothing of Py4J's insides; alone it keeps what is known from
-  strangers and statements from being run, but not objects of Java's from being released.
+* The connection. PySpark starts the server without a token, and its Java half drops its own token
+  once the port is known. `authenticate` gives both halves a token before the server listens. If
+  the kernel reports that a connection belongs to another user, it is closed unread.
+* The message. A `Guarded` object has one function, which accepts only texts that begin with the
+  session's secret. This check does not depend on Py4J's internals. Without the first check it
+  still protects data and statements, but a stranger can make Java release objects.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ _LENGTH = 64
 """Characters of a secret."""
 
 _LOGIN = 10.0
-"""Seconds that a connection has to show the token."""
+"""Seconds within which a connection must send the token."""
 
 _WAITING = 64
-"""Connections at once that have yet to show it."""
+"""Maximum number of connections that have not sent the token yet."""
 
 _COMMAND = f"{AUTH_COMMAND_NAME}\n".encode()
 
 
 def make_secret() -> str:
-    """256 random bits as text."""
+    """Return 256 random bits as text."""
     return secrets.token_hex(_LENGTH // 2)
 
 
 class Guarded:
-    """A `java.util.function.BiFunction` for those who know the secret; others get null.
+    """A `java.util.function.BiFunction` that returns null unless its text begins with the secret.
 
-    The function gets the text behind the secret, and the second argument.
+    The wrapped function receives the text after the secret, and the second argument.
     """
 
     __slots__ = ("_attributes", "_sealed")
@@ -84,7 +84,7 @@ class Guarded:
 
 
 def seal(guarded: Guarded) -> None:
-    """Hide what py4j had to see of an object to pass it on: from now on it only applies."""
+    """Hide all attributes but `apply`. Call this after py4j has passed the object to Java."""
     object.__setattr__(guarded, "_sealed", True)
 
 
@@ -93,23 +93,23 @@ def _nothing(*_: Any) -> None:
 
 
 def authenticate(gateway: Any) -> None:
-    """Start the callback server, and let in only this user's processes that know a token.
+    """Start the callback server, and accept only this user's processes that send the token.
 
-    A server that Spark has started already gets the token for connections to come; those that are
-    there stay. Where Py4J is not as expected, the server takes any connection.
+    If Spark has started the server already, the token applies to new connections only. If Py4J's
+    internals differ from what this release expects, the server accepts any connection.
     """
     parameters = gateway.callback_server_parameters
     if not isinstance(gateway, ClientServer) or parameters.auth_token is not None:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         return
     token = make_secret()
-    # Before it listens: who connects first must not be who stays.
+    # Before the server listens, so that no early connection escapes the check.
     gateway._create_callback_server = lambda _: _Server(gateway, token)
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     try:
         _tell_java(gateway, token)
     except (Py4JError, TypeError) as error:
-        log.debug("the callback server takes any connection: %s", error)
+        log.debug("the callback server accepts any connection: %s", error)
         if isinstance(server := gateway._callback_server, _Server):
             server.token = None
         return
@@ -117,7 +117,7 @@ def authenticate(gateway: Any) -> None:
 
 
 def _tell_java(gateway: Any, token: str) -> None:
-    """Give Java the token for its connections; raises Py4JError and TypeError."""
+    """Make Java send the token with its connections; raises Py4JError and TypeError."""
     jvm = gateway.jvm
     server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
     held = server.getGateway()
@@ -140,10 +140,10 @@ def _tell_java(gateway: Any, token: str) -> None:
 
 
 class _Server(PythonServer):  # type: ignore[misc]
-    """Py4J's, but for how connections are let in.
+    """Py4J's callback server with its own accept loop.
 
-    Py4J's own accept loop ends for good with the first error, such as too many open files, and its
-    connections read lines of any length, for as long as they take, before they ask for the token.
+    Py4J's accept loop ends with the first error, such as too many open files. Its connections read
+    lines of any length, without a timeout, before they check the token.
     """
 
     def __init__(self, gateway: ClientServer, token: str) -> None:
@@ -156,7 +156,7 @@ class _Server(PythonServer):  # type: ignore[misc]
         self.token: str | None = token
         self.waiting = threading.BoundedSemaphore(_WAITING)
         self._admitted = copy(gateway.python_parameters)
-        self._admitted.auth_token = None  # a connection has shown it before Py4J sees it
+        self._admitted.auth_token = None  # `_Connection` has checked the token before Py4J reads
 
     def run(self) -> None:
         listener = self.server_socket
@@ -166,8 +166,8 @@ class _Server(PythonServer):  # type: ignore[misc]
                 accepted, peer = listener.accept()
             except OSError as error:
                 if not self.is_shutdown:
-                    log.debug("a callback connection was not accepted: %s", error)
-                    time.sleep(0.1)  # too many open files: others may close theirs
+                    log.debug("cannot accept a callback connection: %s", error)
+                    time.sleep(0.1)  # too many open files: wait until some are closed
                 continue
             ours = _owner(peer, accepted.getsockname()) in (None, os.geteuid())
             if ours and self.waiting.acquire(blocking=False):
@@ -192,13 +192,13 @@ class _Server(PythonServer):  # type: ignore[misc]
         try:
             connection.start()
         except RuntimeError as error:  # no more threads
-            log.debug("a callback connection was not served: %s", error)
+            log.debug("cannot serve a callback connection: %s", error)
             self.waiting.release()
             connection.close()
 
 
 class _Connection(ClientServerConnection):  # type: ignore[misc]
-    """Py4J's, which first has to show the token, in the time and the bytes that this takes."""
+    """Py4J's connection, which must first send the token, and nothing else, within `_LOGIN`."""
 
     def wait_for_commands(self) -> None:
         try:
@@ -227,7 +227,7 @@ class _Connection(ClientServerConnection):  # type: ignore[misc]
                 return False
             given += piece
             if not given.startswith(expected[: min(len(given), len(_COMMAND))]):
-                return False  # what is no secret may be refused at once
+                return False  # the command is no secret: a wrong one can be refused early
         if not hmac.compare_digest(given, expected):
             return False
         self.socket.sendall(OUTPUT_VOID_COMMAND.encode())
@@ -236,12 +236,12 @@ class _Connection(ClientServerConnection):  # type: ignore[misc]
 
 
 def _owner(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """The user of the other end of a connection within this host, where the kernel tells."""
+    """Return the user at the other end of a local connection; None if the kernel does not say."""
     ends = tuple(
         f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
         for host, port in (peer, own)
     )
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # Java's are of the second, as ::ffff:...
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):  # Java's sockets are in tcp6, as ::ffff:...
         try:
             lines = Path(table).read_text().splitlines()[1:]
         except OSError:

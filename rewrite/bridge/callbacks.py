@@ -1,7 +1,7 @@
-"""Answers what Java asks: what a scan's filters prune, how files are numbered, our statements.
+"""Handle Java's requests: find the files a scan can skip, list an index's files, run statements.
 
-Runs in callbacks, in threads of the JVM's choosing, while Spark plans a query: it starts no Spark
-job, calls nothing of the plan, and holds no lock while it asks the store.
+The code runs in callbacks, in threads that the JVM chooses, while Spark plans a query. So it starts
+no Spark job, calls no method of the plan, and holds no lock while it waits for the store.
 """
 
 from __future__ import annotations
@@ -39,26 +39,25 @@ __all__ = ["Answers", "Statements", "describe_indexes", "find_original_error", "
 log = logging.getLogger("skipping")
 
 _REMEMBERED = 256
-"""Warnings that are not said again."""
+"""Recent warnings that are not logged a second time."""
 
 _PAGE = 1 << 17
-"""Files in a message: in a tenth of a second or so, some 15 MB."""
+"""Maximum number of files in a response: about 15 MB, built in about 0.1 s."""
 
 _KEPT = 16
-"""Errors of statements on their way at once."""
-
+"""Errors of statements that wait until Spark has passed on their key."""
 
 _NUMBERS = {row.key: row for row in SETTINGS if row.key in ("timeout", "dynamic.maxBytes")}
-"""Settings that Java obeys, and has Python read."""
+"""Settings that Java uses and Python parses."""
 
 
 def table_key(table: TableId) -> str:
-    """A table as Java names it."""
+    """Return a table's key in messages to and from Java."""
     return f"{table.format}\n{table.id}\n{table.root}"
 
 
 class Answers:
-    """From a question to an answer; `asked` gives the settings of a name, and who knows the store.
+    """Handle requests from Java; `asked` returns the settings with a name, and their lookup.
 
     A message is bytes, or the name of a file in `folder`.
     """
@@ -75,9 +74,9 @@ class Answers:
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def apply(self, envelope: str, message: bytes | str) -> bytes:
-        """Answer; what fails becomes a reason, because an exception here would fail the query.
+        """Return the response. A failure becomes a reason, because an exception fails the query.
 
-        The envelope names the settings, and says how many microseconds the query has left.
+        The envelope contains the name of the settings, and the query's remaining microseconds.
         """
         try:
             name, left = envelope.split(" ")
@@ -159,14 +158,14 @@ class Answers:
         )
 
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
-        """Some files of an index, from the one on that Java has not, if it has those before it."""
+        """Return the next page of an index's files; the first page if Java's copy is stale."""
         index = header[protocol.INDEX]
         known = lookup.entries.peek(index) or lookup.entries.get(
             index, timeout=_remaining_seconds(deadline)
         )
         first = header[protocol.FIRST] if header[protocol.LINEAGE] == known.lineage else 0
         files = known.entries.files.slice(first, _PAGE).combine_chunks()
-        # Only a table without a log takes the values of its partition columns from paths.
+        # Only a table without a log reads the values of its partition columns from paths.
         listed = not TableId(*header[protocol.TABLE].split("\n")).has_log
         return _message(
             {
@@ -183,7 +182,7 @@ class Answers:
         )
 
     def warn(self, text: str) -> None:
-        """Say it in the log, unless it has been said lately."""
+        """Log a warning, unless it was logged recently."""
         if text not in self._warned:
             log.warning("%s", text)
             self._warned[text] = None
@@ -192,7 +191,7 @@ class Answers:
 
 
 def _number(header: Mapping[str, Any]) -> float | int | None:
-    """The value of a duration or a size; None if the text is wrong."""
+    """Return the value of a duration or a size; None if the text is wrong."""
     try:
         value = _NUMBERS[header[protocol.NAME]].read(header[protocol.TEXT].strip())
     except (KeyError, ValueError):
@@ -201,7 +200,7 @@ def _number(header: Mapping[str, Any]) -> float | int | None:
 
 
 def _condition(network: str) -> dict[str, str]:
-    """The condition on `ip` that stands for a network, or why the text is none."""
+    """Return the condition on `ip` for a network, or the reason why the text names no network."""
     try:
         return {protocol.VALUE: in_network("ip", network)}
     except ValueError as error:
@@ -209,7 +208,7 @@ def _condition(network: str) -> dict[str, str]:
 
 
 def _remaining_seconds(deadline: float) -> float:
-    """Seconds; raises StoreError if there are none."""
+    """Return the remaining seconds; raises StoreError after the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise StoreError("the query's time for asking the index is used up")
@@ -230,14 +229,14 @@ def _list_indexes(lookup: Lookup, deadline: float) -> bytes:
 
 
 def describe_indexes(tables: Mapping[TableId, Definition]) -> dict[str, dict[str, Any]]:
-    """The columns in the index of each table, as Java names both, and the index's revision.
+    """Return the indexed columns of each table, and the index's revision, for Java.
 
     The revision is a text that changes with the columns and their index types.
     """
     return {
         table_key(table): {
             protocol.COLUMNS: [column.identity for column in definition.columns],
-            # A number stands for a column with its type and parameters, and is never used again.
+            # A number identifies a column with its type and parameters, and is never reused.
             protocol.REVISION: " ".join(
                 [definition.index, *(str(column.number) for column in definition.columns)]
             ),
@@ -247,13 +246,16 @@ def describe_indexes(tables: Mapping[TableId, Definition]) -> dict[str, dict[str
 
 
 class Statements:
-    """Parses (text, None) and runs (text, StatementCall). Text that is not ours is None."""
+    """Parse (text, None) and run (text, StatementCall); return None for other statements."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
     def apply(self, text: str, call: Any) -> str | None:
-        """A reply in JSON, or None and the rows are in `call`; `find_original_error` has errors."""
+        """Return JSON with the schema or an error; None if `call` has the rows, or Spark parses.
+
+        `find_original_error` returns the exception of an error.
+        """
         try:
             if call is None:
                 return json.dumps({"schema": skipping.schema(text)}) if is_ours(text) else None
@@ -269,20 +271,20 @@ class Statements:
 
 
 _errors: OrderedDict[str, Exception] = OrderedDict()
-"""Errors on their way through the JVM, which only passes on their text; the last of them."""
+"""The most recent errors, by key: the JVM passes on only their text."""
 
 _passing = threading.Lock()
 
 
 def find_original_error(error: PySparkException) -> Exception | None:
-    """The error that `Statements` raised, if `error` is how Spark passed it on."""
+    """Return the exception behind an error that Spark raised for one of our statements, or None."""
     parameters = error.getMessageParameters() or {}
     with _passing:
         return _errors.pop(parameters.get("skipping", ""), None)
 
 
 def _marks(files: pa.Table, listed: bool) -> pa.ChunkedArray:
-    """What tells files apart beside path and size, as Java spells it."""
+    """Return what identifies a file in addition to its path and size, in Java's spelling."""
     marks = files["stamp"].cast(pa.string())
     if listed:
         partitions = pc.fill_null(files["partition"], "")
@@ -292,7 +294,7 @@ def _marks(files: pa.Table, listed: bool) -> pa.ChunkedArray:
 
 
 def _texts(values: pa.ChunkedArray) -> tuple[bytes, bytes]:
-    """Texts as Arrow has them: offsets from zero on, and data."""
+    """Return texts in Arrow's layout: offsets that start at 0, and data."""
     lengths = pc.binary_length(values).to_numpy()
     data = b"".join(chunk for part in values.chunks for chunk in _octets(part))
     return np.append(0, np.cumsum(lengths)).astype("<i4").tobytes(), data

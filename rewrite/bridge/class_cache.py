@@ -1,8 +1,8 @@
-"""Compiled classes on disk, so that a release's Java is compiled once and not by every session.
+"""Cache compiled classes on disk, so that a release's Java is compiled once, not in each session.
 
-They run with all rights of this process, so they are taken only from a folder and a file that
-nobody else can write, and only if each has the hash that the manifest names. Whatever is not as
-it should be is as if it were not there. Which jars a start had (rewrite/jars.py) is kept likewise.
+The classes run with all rights of this process. So they are loaded only from a folder and a file
+that no other user can write, and only if each class has the SHA-256 in the manifest. Any other
+entry is ignored. `rewrite/jars.py` caches the jars of a start in the same way.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ __all__ = ["load", "save"]
 log = logging.getLogger("skipping")
 
 _KEPT = 4
-"""Entries that are kept: those used last."""
+"""Maximum number of entries; the least recently used are removed."""
 
 _LONGEST = 64 << 20
-"""Bytes of an entry."""
+"""Maximum size of an entry in bytes."""
 
 _ABANDONED = 3600.0
-"""Seconds after which a file that was never finished is removed."""
+"""Seconds after which an unfinished file is removed."""
 
 _MANIFEST = "manifest.json"
 
 
 def folder(kind: str = "classes") -> Path:
-    """Where entries are kept: `$XDG_CACHE_HOME/lakehouse-file-skipping/classes`."""
+    """Return the folder of the cache: `$XDG_CACHE_HOME/lakehouse-file-skipping/classes`."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     base = given if given.is_absolute() else Path.home() / ".cache"
     return base / "lakehouse-file-skipping" / kind
 
 
 def load(key: str, kind: str = "classes") -> dict[str, bytes] | None:
-    """The class files under a key (hexadecimal), by resource name; None if there are none."""
+    """Return the class files with a key (hexadecimal), by resource name; None if not cached."""
     try:
         with _open_folder(kind, create=False) as within:
             content = _read(within, f"{key}.zip")
@@ -53,12 +53,12 @@ def load(key: str, kind: str = "classes") -> dict[str, bytes] | None:
     except FileNotFoundError:
         return None
     except Exception as error:
-        log.info("kept %s are not used: %s: %s", kind, type(error).__name__, error)
+        log.info("cannot load cached %s: %s: %s", kind, type(error).__name__, error)
         return None
 
 
 def save(key: str, classes: Mapping[str, bytes], kind: str = "classes") -> None:
-    """Keep class files under a key; where that is not possible, they are not kept."""
+    """Cache class files under a key; only log a failure."""
     try:
         with _open_folder(kind, create=True) as within:
             unfinished = f"{secrets.token_hex(8)}.unfinished"
@@ -66,15 +66,15 @@ def save(key: str, classes: Mapping[str, bytes], kind: str = "classes") -> None:
             with open(os.open(unfinished, flags, 0o600, dir_fd=within), "wb") as file:
                 file.write(_pack(key, classes))
             os.replace(unfinished, f"{key}.zip", src_dir_fd=within, dst_dir_fd=within)
-            with suppress(FileNotFoundError):  # another process cleans too
+            with suppress(FileNotFoundError):  # another process may clean at the same time
                 _clean(within)
     except Exception as error:
-        log.info("%s are not kept: %s: %s", kind, type(error).__name__, error)
+        log.info("cannot cache %s: %s: %s", kind, type(error).__name__, error)
 
 
 @contextmanager
 def _open_folder(kind: str, *, create: bool) -> Iterator[int]:
-    """The folder, by a handle that stays the same if its name is given to another."""
+    """Open the folder. The handle stays valid if the path is replaced by another folder."""
     path = folder(kind)
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def _open_folder(kind: str, *, create: bool) -> Iterator[int]:
     within = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         if not _is_private(os.fstat(within)):
-            raise PermissionError(f"{path} is not this user's alone")
+            raise PermissionError(f"other users can access {path}")
         yield within
     finally:
         os.close(within)
@@ -96,11 +96,11 @@ def _read(within: int, name: str) -> bytes:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with open(os.open(name, flags, dir_fd=within), "rb") as file:
         found = os.fstat(file.fileno())
-        # No link at all: another process has put a newer entry in its place.
+        # `st_nlink` is 0 if another process has replaced the entry meanwhile.
         if not stat.S_ISREG(found.st_mode) or not _is_private(found) or found.st_nlink > 1:
-            raise PermissionError(f"{name} is not this user's alone")
+            raise PermissionError(f"other users can access {name}")
         if found.st_size > _LONGEST:
-            raise ValueError(f"{name} is too long")
+            raise ValueError(f"{name} has {found.st_size:,} bytes, more than {_LONGEST:,}")
         return file.read(_LONGEST)
 
 
@@ -122,7 +122,7 @@ def _unpack(key: str, content: bytes) -> dict[str, bytes]:
         manifest = json.loads(archive.read(_MANIFEST))
         hashes = manifest["sha256"]
         if manifest["key"] != key or {_MANIFEST, *hashes} != set(archive.namelist()):
-            raise ValueError("the manifest is of another entry")
+            raise ValueError("the manifest belongs to another entry")
         classes = {name: archive.read(name) for name in hashes}
     for name, code in classes.items():
         if hashlib.sha256(code).hexdigest() != hashes[name]:
@@ -131,7 +131,7 @@ def _unpack(key: str, content: bytes) -> dict[str, bytes]:
 
 
 def _clean(within: int) -> None:
-    """Remove entries that were not used for longest, and what dead processes left."""
+    """Remove the least recently used entries, and unfinished files of dead processes."""
     found = {name: os.stat(name, dir_fd=within).st_mtime for name in os.listdir(within)}
     entries = sorted((n for n in found if n.endswith(".zip")), key=found.__getitem__, reverse=True)
     old = time.time() - _ABANDONED

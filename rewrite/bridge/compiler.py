@@ -1,4 +1,4 @@
-"""Compiles the Java of this package with the Janino that ships with Spark, once a release."""
+"""Compile the package's Java with the Janino that ships with Spark, once per release."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _FORMATS = {
     "import org.apache.spark.sql.delta.": "org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex",
     "import org.apache.iceberg.": "org.apache.iceberg.spark.source.SparkBatchQueryScan",
 }
-"""What a source names of a table format that a session may be without, and a class of it."""
+"""Imports of optional table formats in Java sources, and a class of each format."""
 
 
 class Classes:
     """The classes of `rewrite.jvm`, compiled for one JVM.
 
-    Compiled classes stand only behind transient fields and on the driver: executors do not have
-    this class loader.
+    Executors do not have this class loader. So the classes are used on the driver only, and plans
+    reference their objects only through transient fields.
     """
 
     def __init__(self, gateway: Any) -> None:
@@ -44,7 +44,7 @@ class Classes:
         return self._loader.loadClass(f"rewrite.jvm.{name}")
 
     def new(self, name: str, *arguments: Any) -> Any:
-        """An instance of a class, by the class's only public constructor."""
+        """Return a new instance, created by the only public constructor of the class."""
         loaded = self.find(name)
         # A list, not an array: py4j cannot put a Python callback into an array.
         given = self._gateway.jvm.java.util.ArrayList()
@@ -55,13 +55,13 @@ class Classes:
 
 @lru_cache(maxsize=1)
 def _loader(gateway: Any) -> Any:
-    # One for the whole life of a JVM, which outlives its Spark sessions: py4j remembers methods by
-    # the name of their class, and fails on an object of a second class with that name.
+    # One loader per JVM, which outlives its Spark sessions: py4j caches methods by the name of
+    # their class, and fails on an object of a second class with that name.
     return _load(gateway)
 
 
 def _load(gateway: Any) -> Any:
-    """A loader of all classes: those that are kept, or else compiled now, and kept."""
+    """Return a class loader for the cached classes; compile and cache them first if needed."""
     jvm = gateway.jvm
     # Delta's classes are in the loader that spark.jars.packages fills, the thread's own.
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -79,7 +79,7 @@ def _load(gateway: Any) -> Any:
 
 
 def _key(jvm: Any, parent: Any, sources: dict[Path, str], formats: dict[str, str]) -> str:
-    """A hash of all that the outcome depends on: the sources, Java, and the jars they are of."""
+    """Return a hash of everything the classes depend on: the sources, Java, and the jars."""
     parts = [jvm.java.lang.System.getProperty(f"java.{name}") for name in ("version", "vendor")]
     parts += [jvm.org.apache.spark.package.SPARK_VERSION()]
     parts += [
@@ -94,9 +94,9 @@ def _key(jvm: Any, parent: Any, sources: dict[Path, str], formats: dict[str, str
 
 
 def _origin(parent: Any, name: str) -> str:
-    """The jar that a class is of, with its size and time; nothing where there is no such class."""
-    # Asked, not tried: PySpark turns an exception into Python's by asking the session for its
-    # settings, which builds its rules, and ours would come too late.
+    """Return the jar with a class, its size and time; an empty text if the class is missing."""
+    # Do not load the class and catch the exception: to convert it, PySpark reads the session's
+    # settings, which builds the plan rules, and then ours cannot be added.
     url = parent.getResource(f"{name.replace('.', '/')}.class")
     if url is None:
         return ""
@@ -112,7 +112,7 @@ def _origin(parent: Any, name: str) -> str:
 def _compile(
     gateway: Any, parent: Any, sources: dict[Path, str], formats: Sequence[str]
 ) -> dict[str, bytes]:
-    """Class files by resource name, with the formats that compile: one may have changed."""
+    """Return class files by resource name; leave out a format whose Java does not compile."""
     for n in range(len(formats), -1, -1):
         for chosen in combinations(formats, n):
             without = [mark for mark in _FORMATS if mark not in chosen]
