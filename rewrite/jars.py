@@ -1,7 +1,7 @@
-"""The jars that an earlier start resolved: Ivy then need not be asked, which prints fifty lines.
+"""Cache which jars Ivy resolved, so that later starts run without Ivy and its output.
 
-Spark loads them by `spark.jars`, as it does what Ivy found. Only those that `session` asks for by
-itself are remembered, and only for the same settings; where a file has changed, Ivy is asked.
+Spark loads cached jars from `spark.jars`. The cache is used only if `session` chose all packages,
+the settings are the same, and no jar has changed since; otherwise Ivy resolves the packages again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ASKED = ("packages", "excludes", "repositories", "ivy", "ivySettings")
 
 
 class Jars:
-    """The jars of one start; `given` is what the user said, `settings` what Spark is told."""
+    """The jars of one start; `given` are the user's settings, `settings` those passed to Spark."""
 
     def __init__(self, given: Mapping[str, Any], settings: Mapping[str, str]) -> None:
-        # A Java that runs takes no more jars, and a user's own may bring Python with them.
+        # A running JVM loads no more jars, and a user's own packages may contain Python.
         own = any(given.get(key) for key in ("spark.jars", "spark.jars.packages"))
         packages = settings.get("spark.jars.packages")
         self._key = None
@@ -38,7 +38,7 @@ class Jars:
             self._key = _key(settings)
 
     def settings(self) -> dict[str, str]:
-        """What takes the place of `spark.jars.packages`, if all jars are here as they were."""
+        """Return settings instead of `spark.jars.packages`; empty unless all jars are unchanged."""
         kept = None if self._key is None else class_cache.load(self._key, _KIND)
         if kept is None:
             return {}
@@ -49,7 +49,7 @@ class Jars:
         return {"spark.jars": ",".join(sizes), "spark.jars.packages": ""}
 
     def remember(self, spark: SparkSession) -> None:
-        """Keep what Ivy has found for this start."""
+        """Cache which jars Ivy resolved for this start."""
         if self._key is None:
             return
         found = (spark.sparkContext.getConf().get("spark.jars") or "").split(",")
@@ -60,7 +60,7 @@ class Jars:
 
 
 def _key(settings: Mapping[str, str]) -> str:
-    """A hash of all that says which jars Spark is started with."""
+    """Return a hash of everything that determines which jars Spark starts with."""
     folder = os.environ.get("SPARK_CONF_DIR") or f"{_find_spark_home()}/conf"  # type: ignore[no-untyped-call]
     defaults = Path(folder, "spark-defaults.conf")
     parts = [str(settings.get(f"spark.jars.{name}")) for name in _ASKED]
@@ -70,7 +70,7 @@ def _key(settings: Mapping[str, str]) -> str:
 
 
 def _size(location: str) -> int | None:
-    """The bytes of a file by its URL; None for what is no file here."""
+    """Return the size of the local file at a URL in bytes; None if there is no such file."""
     parts = urlsplit(location)
     try:
         return Path(unquote(parts.path)).stat().st_size if parts.scheme == "file" else None

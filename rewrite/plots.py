@@ -1,4 +1,4 @@
-"""Pictures of what queries skipped, with matplotlib (the extra `plot`)."""
+"""Plot which files queries skipped, with matplotlib (the extra `plot`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ __all__ = ["draw_history", "funnel", "over_time"]
 
 
 def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes:
-    """Draw the steps of a scan, the one with most files unless one is given: what each left."""
+    """Draw how many files each step of a scan left.
+
+    Of an Explanation it draws the scan with the most files.
+    """
     if isinstance(explained, Explanation):
         explained = max(explained.scans, key=lambda scan: scan.funnel[0].files or 0)
     steps = [step for step in explained.funnel if step.files is not None]
@@ -58,9 +61,9 @@ def _words(step: FunnelStep) -> str:
 
 
 def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw, query by query, the files that were opened and those skipped (`rewrite.history`).
+    """Draw the read and the skipped files of each past scan (`rewrite.history`).
 
-    `table`: only its scans, by its full name as explain shows it.
+    `table`, a full name as explain shows it, selects the scans of one table.
     """
     rows = [
         (row.ended, row.files or row.opened or 0, row.pruned or 0)
@@ -71,7 +74,7 @@ def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None 
 
 
 def draw_history(scans: Sequence[tuple[datetime, int, int]], *, ax: Axes | None = None) -> Axes:
-    """Draw scans, oldest first: when they ended, their files, and how many were pruned."""
+    """Draw scans, oldest first: the time each ended, its files, and its pruned files."""
     ax = ax if ax is not None else new_axes(9, 3.2)
     total = np.array([files for _, files, _ in scans], float)
     skipped = np.array([gone for _, _, gone in scans], float)

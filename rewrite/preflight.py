@@ -1,6 +1,6 @@
-"""What a session must have before the hooks are put into it, and what to install where it has not.
+"""Check that a session has what the hooks need; name what to install if not.
 
-Nothing of a table format is loaded where a resource tells as much: a session may be without it.
+Table formats are optional. So the checks look for resources instead of loading classes if possible.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 _SCALA = "2.13"
 _LINE = f"{SPARK}_{_SCALA}"
-"""How jars say which Spark and Scala they are for."""
+"""Spark and Scala versions as the names of jars contain them."""
 
 ICEBERG_JAR = f"org.apache.iceberg:iceberg-spark-runtime-{_LINE}:{ICEBERG[0]}.0"
 
@@ -49,9 +49,11 @@ DELTA_JAR = f"io.delta:delta-spark_{_LINE}:{DELTA}.0"
 
 @dataclass(frozen=True, slots=True)
 class _Jar:
-    """A format's jar: a class of it, what tells its version, and where its name has the line.
+    """The jar of a table format.
 
-    `version` is a static method without arguments, or one of Scala's object of that name.
+    `probe` is a class in it. `version` names the class and method that return its version: a static
+    method without arguments, or a method of a Scala object. `name` is a pattern of the jar's name
+    with the versions of Spark and Scala.
     """
 
     format: str
@@ -81,13 +83,13 @@ _ICEBERG = _Jar(
 
 
 def require_session(spark: SparkSession) -> None:
-    """Raise SessionError, with what to install, unless Spark, Java and jars are known to work.
+    """Raise SessionError, with what to install, unless Spark, Java and jars are supported.
 
-    Of the formats none has to be there; one that is, in a release that is known.
+    No table format is required, but those present must have a supported release.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise connect_error()
-    # The server's, which a client of another release may have started.
+    # The version of the JVM's Spark: a client of another release may have started it.
     _require_release("Spark", spark.version, (SPARK,))
     jvm: Any = spark.sparkContext._jvm
     _require_java_release(str(jvm.System.getProperty("java.version")), "this session's")
@@ -97,23 +99,23 @@ def require_session(spark: SparkSession) -> None:
     if _has_extension(spark) and not has_delta:
         if is_submitted():
             raise SessionError(
-                "Delta's jars are not loaded: spark-submit and pyspark start Java before Python, "
-                f"so name them there: --packages {DELTA_JAR}, or spark.jars.packages in "
+                "Delta's jars are not loaded: spark-submit and pyspark start Java before Python. "
+                f"Name the jars there: --packages {DELTA_JAR}, or spark.jars.packages in "
                 "spark-defaults.conf"
             )
         raise SessionError(
-            "Delta's jars are not loaded: Java takes spark.jars.packages only when it starts, and "
-            "an earlier session of this process started it without them: restart Python"
+            "Delta's jars are not loaded: Java reads spark.jars.packages only when it starts, and "
+            "an earlier session of this process started it without them. Restart Python"
         )
     if has_delta and not _has_extension(spark):
-        log.info("Delta's jar is here without spark.sql.extensions=%s: no Delta", DELTA_EXTENSION)
+        log.info("Delta is off: its jar requires spark.sql.extensions=%s", DELTA_EXTENSION)
 
 
 def require_extension(spark: SparkSession) -> None:
     """Raise SessionError unless the session was started with Delta's extension."""
     if not _has_extension(spark):
         raise SessionError(
-            "the session has no Delta, and a running one cannot get it: spark.stop(), restart "
+            "the session has no Delta, which cannot be added later: call spark.stop(), restart "
             "Python, and start with rewrite.session(), or with "
             f"spark.sql.extensions={DELTA_EXTENSION}, "
             f"spark.sql.catalog.spark_catalog={DELTA_CATALOG} and the delta-spark jar; "
@@ -122,13 +124,13 @@ def require_extension(spark: SparkSession) -> None:
 
 
 def _has_extension(spark: SparkSession) -> bool:
-    # Not spark.conf: asking it builds the session's state, and the hooks would come too late.
+    # Not spark.conf: reading it builds the session's state, before the hooks can be added.
     return DELTA_EXTENSION in (spark.sparkContext.getConf().get("spark.sql.extensions") or "")
 
 
 def _require_jar(jar: _Jar, loader: Any) -> bool:
-    """Whether a format is there; raises SessionError for one that this release does not know."""
-    # Asked, not tried: see `_origin` in bridge/compiler.py.
+    """Return whether a format is present; raises SessionError for an unsupported release."""
+    # Look for a resource instead of loading the class: see `_origin` in bridge/compiler.py.
     found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
     if found is None:
         return False
@@ -156,15 +158,15 @@ def _require_release(
 
 
 def connect_error() -> SessionError:
-    """For who comes with a session of Spark Connect."""
+    """Return the error for a session of Spark Connect."""
     return SessionError(
-        "Spark Connect keeps query plans on its server, out of reach of this process: "
+        "Spark Connect keeps query plans on its server, where this process cannot change them: "
         "use a classic session (no spark.remote, no SPARK_REMOTE)"
     )
 
 
 def asks_for_connect(given: Mapping[str, Any]) -> bool:
-    """Whether a builder's settings, or the environment, ask for Spark Connect."""
+    """Return whether a builder's settings, or the environment, select Spark Connect."""
     modes = (given.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
     return (
         "spark.remote" in given
@@ -174,19 +176,19 @@ def asks_for_connect(given: Mapping[str, Any]) -> bool:
 
 
 def is_submitted() -> bool:
-    """Whether spark-submit or the pyspark shell has started Java, and then this Python."""
+    """Return whether spark-submit or the pyspark shell has started Java and this Python."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def require_java() -> None:
-    """Raise SessionError unless the Java that a session would be started with can run Spark."""
+    """Raise SessionError unless the Java that a new session would start can run Spark."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
         raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "([^"]*)', said)
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "([^"]*)', output)
     _require_java_release(version[1] if version else "", java)
 
 
@@ -195,7 +197,7 @@ def _require_java_release(version: str, java: str) -> None:
     # Hadoop calls while Spark starts.
     major = re.match(r"\d+", version)
     if major is None or not 17 <= int(major[0]) < 23:
-        found = f"is {version}" if version else "does not tell its version"
+        found = f"is {version}" if version else "does not print its version"
         raise SessionError(
             f"Spark {SPARK} needs a JDK 17 or 21, {java} {found}: "
             "install one and set JAVA_HOME to it"

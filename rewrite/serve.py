@@ -1,8 +1,8 @@
-"""A server whose clients' queries skip files: `python -m rewrite.serve`.
+"""Serve clients whose queries skip files: `python -m rewrite.serve`.
 
-One Spark driver serves Spark Connect, JDBC and ODBC. It ends with 0 when it was told to (SIGTERM,
-SIGINT), with 1 when it could not start, or not end in time, or when Spark ended by itself, and with
-2 for wrong arguments.
+One Spark driver serves Spark Connect, JDBC and ODBC. The exit code is 0 after a stop request
+(SIGTERM, SIGINT), 2 for wrong arguments, and 1 if the server cannot start, does not stop in time,
+or Spark ends unexpectedly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["main"]
 log = logging.getLogger("skipping")
 
 _LEAVING = 20.0
-"""Seconds in which it ends; supervisors kill after 30."""
+"""Stop timeout in seconds; supervisors usually kill a process after 30."""
 
 _HIVE = "spark.hadoop.hive.server2."
 
@@ -41,13 +41,13 @@ examples:
   %(prog)s --connect 0 --health 8080          a free port; GET /healthz
   %(prog)s --conf spark.master=spark://host:7077 --conf spark.skipping.store=sqlite:/data/i.sqlite
 
-A line on stdout that begins with "ready:" says where it listens. SIGTERM or Ctrl-C ends it, a
-second one at once. docs/server.md has clients, authentication and TLS.
+A line on stdout that begins with "ready:" has the addresses. SIGTERM or Ctrl-C stops the server, a
+second one immediately. docs/server.md explains clients, authentication and TLS.
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to end; the exit code."""
+    """Serve until a stop request; return the exit code."""
     given = _parse(arguments)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("skipping.progress").setLevel(logging.INFO)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (SkippingError, ImportError) as error:
         print(f"no server: {error}", file=sys.stderr)
         return 1
-    end.owes()
+    end.require_cleanup()
     end.listen()  # PySpark takes SIGINT for itself
     end.process = getattr(spark.sparkContext._gateway, "proc", None)
     services: list[Service] = []
@@ -80,54 +80,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SkippingError as error:
         print(f"no server: {error}", file=sys.stderr)
         is_stop_requested = False
-    end.begin()  # from here on a signal ends it at once
+    end.begin()  # from here on a signal ends the process immediately
     _stop(spark, services)
     end.cancel()
     return 0 if is_stop_requested else 1
 
 
 class _Ending:
-    """Whether it was told to end, by the first signal; a second one ends it at once.
+    """The state of a stop: a signal requests it, and a second signal ends the process immediately.
 
-    From the first on there are so many seconds, whatever hangs. Until there is a session there is
-    nothing to give back, and the first one ends it at once: Java ends with this process.
+    `_LEAVING` seconds after the request the process ends, even if something hangs. Before there is
+    a session nothing has to be released, so the first signal ends the process: Java ends with it.
     """
 
     def __init__(self) -> None:
         self.process: Any = None
-        """Java's, which may hang, and would then outlive this one."""
-        self._owes = False
-        self._told = threading.Event()
+        """The process of Java. It is killed if it hangs, or it would outlive this one."""
+        self._needs_cleanup = False
+        self._requested = threading.Event()
         self._timer = threading.Timer(_LEAVING, self._late)
         self._timer.daemon = True
 
     def listen(self) -> None:
-        """Take the signals from here on."""
+        """Handle signals from now on."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._take())
 
-    def owes(self) -> None:
-        """From here on there is something to give back."""
-        self._owes = True
+    def require_cleanup(self) -> None:
+        """Release the session before the process ends, from now on."""
+        self._needs_cleanup = True
 
     def is_stop_requested(self) -> bool:
-        return self._told.is_set()
+        return self._requested.is_set()
 
     def wait(self, seconds: float) -> bool:
-        return self._told.wait(seconds)
+        return self._requested.wait(seconds)
 
     def begin(self) -> None:
-        """Have it ended in time."""
-        if not self._told.is_set():
-            self._told.set()
+        """Request the stop, and start its timeout."""
+        if not self._requested.is_set():
+            self._requested.set()
             self._timer.start()
 
     def cancel(self) -> None:
-        """It has ended in time."""
+        """Cancel the timeout after the stop."""
         self._timer.cancel()
 
     def _take(self) -> None:
-        if not self._owes:
+        if not self._needs_cleanup:
             self._exit(0)
         elif self.is_stop_requested():
             self._exit(1)
@@ -135,7 +135,7 @@ class _Ending:
             self.begin()
 
     def _late(self) -> None:
-        print(f"not ended within {_LEAVING:.0f} s", file=sys.stderr, flush=True)
+        print(f"the server did not stop within {_LEAVING:.0f} s", file=sys.stderr, flush=True)
         self._exit(1)
 
     def _exit(self, code: int) -> None:
@@ -167,12 +167,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="a setting of the Spark session, as spark.driver.memory=4g; may be repeated",
+        help="a setting of the Spark session, such as spark.driver.memory=4g; may be repeated",
     )
     parser.add_argument(
         "--without-authentication",
         action="store_true",
-        help="listen beyond this machine although nobody has to say who they are",
+        help="accept clients from other hosts without authentication",
     )
     given = parser.parse_args(arguments)
     if given.connect is None and given.thrift is None:
@@ -180,9 +180,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     owned = {**Connect.settings(_address("0")), **Thrift.settings(_address("0"))}
     for key, _ in given.conf:
         if key in owned:
-            parser.error(f"{key} is what --connect and --thrift say")
+            parser.error(f"use --connect and --thrift instead of {key}")
         if key.startswith("spark.hive.server2."):
-            parser.error(f"{key} is spark.hadoop.{key.removeprefix('spark.')} here")
+            parser.error(f"use spark.hadoop.{key.removeprefix('spark.')} instead of {key}")
     return given
 
 
@@ -206,20 +206,20 @@ def _builder(given: argparse.Namespace) -> SparkSession.Builder:
     conf = {
         "spark.app.name": "skipping server",
         "spark.ui.showConsoleProgress": "false",
-        # It shows everybody who reaches it what clients ask, and listens on every address.
+        # The UI listens on every address and shows all queries without authentication.
         "spark.ui.enabled": "false",
-        # A client is told what is wrong, not where in Java.
+        # Clients get error messages without Java's stack trace.
         "spark.sql.connect.serverStacktrace.enabled": "false",
     }
     if dict(given.conf).get("spark.master", "").startswith("local"):
-        # No executor of another machine has to find the driver.
+        # No executor runs on another host.
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if given.connect:
         conf |= Connect.settings(given.connect)
     if given.thrift:
         conf |= Thrift.settings(given.thrift)
     conf |= dict(given.conf)
-    # Spark hands on both to Hive, and one in spark-defaults.conf would win.
+    # Spark passes both spellings to Hive, and one in spark-defaults.conf would win.
     twins = {k.replace(".hadoop.", ".", 1): v for k, v in conf.items() if k.startswith(_HIVE)}
     return SparkSession.builder.config(map={**conf, **twins})
 
@@ -234,7 +234,7 @@ def _require_authentication(given: argparse.Namespace) -> None:
 
 
 def _start(spark: SparkSession, given: argparse.Namespace, services: list[Service]) -> None:
-    """Start what is asked for; what listens is in `services`, also where another cannot start."""
+    """Start the requested services. `services` has those that started, also after an error."""
     if given.connect is not None:
         services.append(Connect(spark))
     if given.thrift is not None:
@@ -244,11 +244,11 @@ def _start(spark: SparkSession, given: argparse.Namespace, services: list[Servic
 
 
 def _resume(spark: SparkSession) -> None:
-    """Keep the indexes that follow their tables, which an earlier server left."""
+    """Restart the streams of an earlier server, which refresh indexes."""
     try:
         start_all(spark, SkippingIndex.on)
     except SkippingError as error:
-        log.warning("streams of earlier servers wait for RECOVER INDEX JOB: %s", error)
+        log.warning("cannot restart streams, run RECOVER INDEX JOB: %s", error)
 
 
 def _name(service: Service) -> str:
@@ -256,7 +256,7 @@ def _name(service: Service) -> str:
 
 
 def _wait(spark: SparkSession, end: _Ending) -> bool:
-    """Whether it was told to end; false if Spark ended by itself."""
+    """Wait for the end; return whether a stop was requested, False if Spark ended unexpectedly."""
     over = threading.Event()
 
     def watch() -> None:
@@ -265,23 +265,23 @@ def _wait(spark: SparkSession, end: _Ending) -> bool:
                 pass
         over.set()
 
-    # Java may hang: then the watch does, and a signal still counts.
+    # If Java hangs, only the watching thread hangs, and signals are still handled.
     threading.Thread(target=watch, name="watch", daemon=True).start()
     while not end.is_stop_requested() and not over.wait(0.2):
         pass
     if not end.is_stop_requested():
-        print("Spark ended by itself; its reason stands above", file=sys.stderr)
+        print("Spark ended unexpectedly; it has printed the reason above", file=sys.stderr)
     return end.is_stop_requested()
 
 
 def _stop(spark: SparkSession, services: Sequence[Service]) -> None:
-    """No more clients, then no more streams, then no more Spark."""
+    """Stop the services, then the streams, then Spark."""
     for service in reversed(services):
         _try(service.stop)
     _try(stop_all)
     process = getattr(spark.sparkContext._gateway, "proc", None)
     _try(spark.stop)
-    if process is not None:  # which ends with its standard input
+    if process is not None:  # Java ends when its standard input is closed
         process.stdin.close()
         process.wait()
 
@@ -290,7 +290,7 @@ def _try(work: Callable[[], Any]) -> None:
     try:
         work()
     except Exception as error:
-        log.warning("while ending: %s: %s", type(error).__name__, error)
+        log.warning("the stop continues after %s: %s", type(error).__name__, error)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""What a driver serves: Spark Connect, Spark's Thrift server, and `/healthz`. Each is Spark's own,
-started in this driver, so that the sessions it opens have the hooks.
+"""Run the services of a driver: Spark Connect, Spark's Thrift server, and `/healthz`.
+
+The first two are Spark's own. They run in this driver, so that the sessions of clients have the
+hooks.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _TOKEN = "spark.connect.authenticate.token"
 _AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
 
 _EVERY, _PATIENCE = 1.0, 10.0
-"""Seconds between two questions to Spark, and without an answer until that is a fault."""
+"""Seconds between two checks of Spark, and since the last successful check until it is a fault."""
 _PROBES, _PROBE = 100, 2.0
 """Connections to `/healthz` at the same time, and the seconds that each has for its request.
 
@@ -39,14 +41,14 @@ Others wait for a place, so half-open connections delay a probe but do not refus
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen; port 0 is a free one."""
+    """An address to listen on; port 0 selects a free port."""
 
     host: str
     port: int
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """From `[HOST:]PORT`; loopback unless there is a host. Raises ValueError.
+        """Parse `[HOST:]PORT`; the default host is 127.0.0.1. Raises ValueError.
 
         >>> Address.of("15002"), Address.of("[::1]:0")
         (Address(host='127.0.0.1', port=15002), Address(host='::1', port=0))
@@ -65,14 +67,14 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this host can reach the address."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
 
     def require_free(self) -> None:
-        """Raise SessionError where nobody can listen: before Spark takes ten seconds to start."""
+        """Raise SessionError if the port is taken, before Spark spends ten seconds to start."""
         try:
             found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             with socket.socket(found[0]) as probe:
@@ -83,26 +85,26 @@ class Address:
 
 
 class Service(Protocol):
-    """One of the ways in."""
+    """A service that listens for clients."""
 
     address: Address
 
     @property
     def url(self) -> str:
-        """What clients are given."""
+        """The URL for clients."""
 
     def listens(self) -> bool:
-        """Whether it still lets clients in."""
+        """Return whether it accepts clients."""
 
     def stop(self) -> None:
-        """Let nobody in any more, and cancel what runs."""
+        """Refuse new clients, and cancel running queries."""
 
 
 class Connect:
-    """Spark Connect: gRPC, with a bearer token if Spark is given one."""
+    """Spark Connect: gRPC, with a bearer token if one is configured."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Start it where the configuration says; raises SessionError where it cannot listen."""
+        """Start it at the configured address; raises SessionError if it cannot listen there."""
         jvm: Any = spark.sparkContext._jvm
         self._java = getattr(jvm, _CONNECT)
         self._none = jvm.scala.Option.empty
@@ -118,7 +120,7 @@ class Connect:
 
     @staticmethod
     def settings(address: Address) -> dict[str, str]:
-        """What makes it listen there."""
+        """Return the settings for an address."""
         return {
             "spark.connect.grpc.binding.address": address.host,
             "spark.connect.grpc.binding.port": str(address.port),
@@ -126,27 +128,27 @@ class Connect:
 
     @property
     def url(self) -> str:
-        """For `SparkSession.builder.remote`."""
-        # PySpark sends a token without TLS only to what is called localhost.
+        """The URL for `SparkSession.builder.remote`."""
+        # Without TLS PySpark sends a token only to a host with the name localhost.
         local = self._has_token and self.address.host in ("127.0.0.1", "::1")
         return f"sc://{Address('localhost', self.address.port) if local else self.address}"
 
     def listens(self) -> bool:
-        """Whether it still lets clients in."""
+        """Return whether it accepts clients."""
         return not self._object.server().isShutdown()
 
     def stop(self) -> None:
-        """Cancels the queries of clients, who get an error."""
+        """Stop the service, and cancel the queries of clients, which raise an error."""
         self._java.stop(self._none(), self._none())
 
     @staticmethod
     def require_authentication(conf: Mapping[str, str]) -> None:
-        """Raise SettingError if whoever reaches the port may do what the server may."""
+        """Raise SettingError if clients would need no authentication."""
         if not _token(conf):
             raise SettingError(
                 "Spark Connect would let in everybody who reaches it: set SPARK_CONNECT_"
                 f"AUTHENTICATE_TOKEN or --conf {_TOKEN}=..., listen on loopback behind a proxy "
-                "that asks who it is, or say --without-authentication"
+                "that authenticates clients, or pass --without-authentication"
             )
 
 
@@ -154,12 +156,12 @@ class Thrift:
     """Spark's Thrift server, for JDBC, ODBC and PyHive."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Start it where the configuration says; raises SessionError where it cannot listen."""
+        """Start it at the configured address; raises SessionError if it cannot listen there."""
         jvm: Any = spark.sparkContext._jvm
         java = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
-        # Hive keeps a Derby for itself, which would write a log into the current folder.
+        # Hive runs a Derby database, which would write a log into the current folder.
         jvm.System.getProperties().putIfAbsent("derby.stream.error.file", os.devnull)
-        # What asks LDAP, or a class of one's own, takes its configuration from there, not of Spark.
+        # Hive's authenticators (LDAP, CUSTOM) read system properties, not Spark's settings.
         for key, value in spark.sparkContext._conf.getAll():
             if key.startswith("spark.hadoop.hive.server2."):
                 jvm.System.setProperty(key.removeprefix("spark.hadoop."), value)
@@ -173,7 +175,7 @@ class Thrift:
 
     @staticmethod
     def settings(address: Address) -> dict[str, str]:
-        """What makes it listen there."""
+        """Return the settings for an address."""
         return {
             "spark.hadoop.hive.server2.thrift.bind.host": address.host,
             "spark.hadoop.hive.server2.thrift.port": str(address.port),
@@ -182,42 +184,42 @@ class Thrift:
 
     @staticmethod
     def forget_environment() -> None:
-        """Keep Hive, which puts it above all settings, from listening elsewhere."""
+        """Remove environment variables with addresses, which win over Hive's settings."""
         for name in ("BIND_HOST", "PORT", "HTTP_PORT"):
             os.environ.pop(f"HIVE_SERVER2_THRIFT_{name}", None)
 
     @property
     def url(self) -> str:
-        """For JDBC."""
+        """The URL for JDBC."""
         return f"jdbc:hive2://{self.address}"
 
     def listens(self) -> bool:
-        """Whether it still lets clients in."""
+        """Return whether it accepts clients."""
         return str(self._java.getServiceState()) == "STARTED"
 
     def stop(self) -> None:
-        """Ends the sessions of clients."""
+        """Stop the server, and end the sessions of clients."""
         self._java.stop()
 
     @staticmethod
     def require_authentication(conf: Mapping[str, str]) -> None:
-        """Raise SettingError if whoever reaches the port may do what the server may."""
+        """Raise SettingError if clients would need no authentication."""
         if conf.get(_AUTHENTICATION, "NONE").upper() in ("NONE", "NOSASL"):
             raise SettingError(
-                "the Thrift server would let in everybody who reaches it, whatever name they "
-                f"give: set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen on "
-                "loopback, or say --without-authentication"
+                "the Thrift server would let in everybody who reaches it, under any user name: "
+                f"set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen on "
+                "loopback, or pass --without-authentication"
             )
 
 
 class Health:
     """`GET /healthz`: 200 while Spark answers and the other services listen, else 503.
 
-    One thread asks, however many want to know.
+    One thread checks Spark, independent of the number of requests.
     """
 
     def __init__(self, spark: SparkSession, address: Address, services: Sequence[Service]) -> None:
-        """Answer from now on."""
+        """Start to listen; raises SessionError if the address is taken."""
         self._spark = spark
         self._services = services
         self._well = time.monotonic()
@@ -232,27 +234,27 @@ class Health:
 
     @property
     def url(self) -> str:
-        """For probes."""
+        """The URL for probes."""
         return f"http://{self.address}/healthz"
 
     def listens(self) -> bool:
-        """Whether it has not been stopped."""
+        """Return whether it has not been stopped."""
         return not self._ended.is_set()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop to listen."""
         self._ended.set()
         self._server.shutdown()
         self._server.server_close()
 
     def _fault(self) -> str | None:
-        """What is wrong, None if nothing is."""
+        """Return the fault, or None."""
         silent = time.monotonic() - self._well
-        return f"no answer of Spark's for {silent:.0f} s" if silent > _PATIENCE else None
+        return f"Spark has not answered for {silent:.0f} s" if silent > _PATIENCE else None
 
     def _ask(self) -> None:
         while not self._ended.wait(_EVERY):
-            with suppress(Exception):  # time tells
+            with suppress(Exception):  # `_fault` reports it after `_PATIENCE`
                 self._spark.sql("VALUES 1").collect()  # no job: a busy cluster is no fault
                 if all(service.listens() for service in self._services):
                     self._well = time.monotonic()
@@ -269,13 +271,13 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, _Answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, as soon as there is a place."""
+        """Answer in a thread, after less than `_PROBES` connections are open."""
         self._places.acquire()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Close the connection after a time, also if its bytes arrive one by one."""
-        # Only a shutdown of both directions wakes the thread that reads.
+        """Answer, and close the connection after `_PROBE` seconds, even if bytes still arrive."""
+        # Only a shutdown of both directions interrupts the thread that reads.
         timer = threading.Timer(_PROBE, _shut, [request])
         timer.daemon = True
         timer.start()
@@ -286,7 +288,7 @@ class _Http(ThreadingHTTPServer):
             self._places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who went is no news."""
+        """Ignore clients that close their connection."""
 
 
 def _shut(connection: socket.socket) -> None:
@@ -309,14 +311,13 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A probe every few seconds is no news."""
+        """Do not log probes, which arrive every few seconds."""
 
 
 def fix_settings(spark: SparkSession) -> None:
-    """Make of the settings that are the server's alone static ones of Spark's: nobody changes them.
+    """Make the settings that only the server may set static, so that clients cannot change them.
 
-    For as long as this Java lives, and in each of its sessions: SET, RESET and the configuration
-    of clients are refused by Spark.
+    Spark then refuses SET, RESET and client configurations for them in all sessions of this JVM.
     """
     jvm: Any = spark.sparkContext._jvm
     known = jvm.org.apache.spark.sql.internal.SQLConf
@@ -331,7 +332,7 @@ def _token(conf: Mapping[str, str]) -> str | None:
 
 
 def _singleton(jvm: Any, name: str) -> Any:
-    """A Scala object, whose members may have no static form."""
+    """Return a Scala object. Its members may not be available as static methods."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return loader.loadClass(f"{name}$").getField("MODULE$").get(None)
 

@@ -1,4 +1,4 @@
-"""Sessions that skip files: build one, or put the hooks into one that is there."""
+"""Create a session that skips files, or enable an existing one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["Session", "disable", "enable", "session"]
 log = logging.getLogger("skipping")
 
 FORMATS = ("delta", "iceberg")
-"""What `session` brings; plain Parquet is Spark's own."""
+"""Formats that `session` can set up; Spark itself reads plain Parquet."""
 
 _ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ICEBERG = "spark.sql.catalog.iceberg"
@@ -53,14 +53,14 @@ _BROUGHT_BY_SPARK = (
     "org.apache.parquet:parquet-hadoop",
     "com.fasterxml.jackson.core:jackson-databind",
 )
-"""What Delta's jar asks for and Spark has; leaving it out more than halves the download."""
+"""Dependencies of Delta's jar that Spark contains; without them the download is half as large."""
 
 
 class Session(SparkSession):
-    """A SparkSession whose `sql` raises our errors as they are (SkippingError)."""
+    """A SparkSession whose `sql` raises SkippingError for wrong skipping-index statements."""
 
     def sql(self, *args: Any, **kwargs: Any) -> DataFrame:
-        """As SparkSession.sql; a wrong statement of ours raises SkippingError."""
+        """Run SQL as SparkSession.sql; a wrong skipping-index statement raises SkippingError."""
         run = partial(super().sql, *args, **kwargs)
         text = args[0] if args else kwargs.get("sqlQuery")
         try:
@@ -77,12 +77,13 @@ class Session(SparkSession):
 def session(
     builder: SparkSession.Builder | None = None, *, formats: Collection[str] = FORMATS
 ) -> Session:
-    """A working Delta and Iceberg session with file skipping; `builder` may hold any settings.
+    """Return a Delta and Iceberg session with file skipping; `builder` may have any settings.
 
-    Sets the jars, the extensions, the catalogs and the workers' interpreter where you did not: the
-    session's own catalog is Delta's, and `iceberg` is Iceberg's, in the warehouse directory. Of
-    `formats` only those named: `["iceberg"]` needs no Delta, and `[]` is for plain Parquet. Raises
-    SessionError where a session cannot be had: Spark Connect, no suitable JDK, no jars.
+    Unless you set them, this sets the jars, the extensions, the catalogs and the interpreter of
+    workers. `spark_catalog` is Delta's catalog, and `iceberg` an Iceberg catalog in the warehouse
+    directory. `formats` limits the table formats: `["iceberg"]` works without Delta, and `[]` is
+    for plain Parquet. Raises SessionError with Spark Connect, without a suitable JDK, and if the
+    jars cannot be loaded.
     """
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise SessionError(f"formats are {' and '.join(FORMATS)}, not {unknown[0]}")
@@ -109,10 +110,10 @@ def session(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise SessionError(
-            "Java ended while Spark was starting; its reason stands above. If it could not "
+            "Java ended while Spark was starting; it has printed the reason above. If it could not "
             "resolve io.delta:delta-spark or iceberg-spark-runtime, the first start needs the "
             "network (or a mirror in spark.jars.repositories or spark.jars.ivySettings, or all of "
-            "the jars in spark.jars); later ones take the jars from ~/.ivy2.5.2"
+            "the jars in spark.jars); later starts take the jars from ~/.ivy2.5.2"
         ) from error
     jars.remember(spark)
     if "delta" in formats:
@@ -121,16 +122,16 @@ def session(
 
 
 def _read_launch_conf() -> dict[str, str]:
-    """What spark-submit and spark-defaults.conf say to the Java that they have started."""
+    """Return the settings that spark-submit and spark-defaults.conf passed to the running JVM."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:
-    """What a session with some formats needs, beside what the builder has."""
+    """Return the settings of a session with some formats; settings of the builder win."""
     made = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
     if in_notebook():
-        # Spark redraws its bar as in a terminal: a cell fills up with it.
+        # Spark redraws its bar as in a terminal, which fills a notebook cell with lines.
         made["spark.ui.showConsoleProgress"] = "false"
     packages = _split(given.get("spark.jars.packages", ""))
     extensions = []
@@ -153,13 +154,13 @@ def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict
 def _with_delta(packages: list[str]) -> list[str]:
     from delta.pip_utils import configure_spark_with_delta_pip
 
-    # delta-spark knows the jar that fits its own version and Spark's; it only writes that setting.
+    # delta-spark chooses the jar for its own version and Spark's; it changes no other setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
     return _split(probe._options["spark.jars.packages"])
 
 
 def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
-    """The catalog `iceberg`, unless the builder has one of that name: folders in the warehouse."""
+    """Return settings of the catalog `iceberg` in the warehouse; none if the builder has one."""
     if _ICEBERG in given:
         return {}
     warehouse = str(given.get("spark.sql.warehouse.dir", "spark-warehouse")).rstrip("/")
@@ -177,12 +178,12 @@ def _split(text: str) -> list[str]:
 
 
 def enable(spark: SparkSession) -> Session:
-    """Put the hooks into a session; does nothing where they are.
+    """Make a session skip files, and return it; further calls do nothing.
 
-    It may have Delta, Iceberg, both, or neither, for plain Parquet. A session that has run SQL has
-    its plan rules built, so a clone is returned: it keeps temporary views and settings, and becomes
-    the active session. Raises SessionError where the hooks cannot work, with what to do about it,
-    and SettingError for an unknown `spark.skipping.` setting.
+    The session may have Delta, Iceberg, both, or neither, for plain Parquet. Spark fixes the plan
+    rules of a session when it first runs SQL. For such a session this returns a clone, which keeps
+    temporary views and settings and becomes the active session. Raises SessionError, with the fix,
+    if the hooks cannot work, and SettingError for an unknown `spark.skipping.` setting.
     """
     require_session(spark)
     _choose_python(spark)
@@ -193,28 +194,28 @@ def enable(spark: SparkSession) -> Session:
         if not hooks.prove(spark):
             raise SessionError(
                 "the session takes no new plan rules, not even in a clone: "
-                "start one with rewrite.session()"
+                "start a new session with rewrite.session()"
             )
     hooks.follow(spark)
     enabled = Session(spark.sparkContext, spark._jsparkSession)
     _activate(enabled)
     if in_clone:
-        log.warning("the session had run SQL already: go on with the clone that enable returned")
+        log.warning("the session had run SQL already: use the clone that enable returned")
     return enabled
 
 
 def disable(spark: SparkSession) -> None:
-    """Let every query pass as if there were no index, until `enable`."""
+    """Stop skipping files in a session until `enable`."""
     hooks = find_hooks(spark)
     if hooks is not None:
         hooks.detach()
 
 
 def _choose_python(spark: SparkSession) -> None:
-    """Let workers on this host be of the interpreter that runs, unless one was named.
+    """Run Python workers on this host with the current interpreter, unless another is set.
 
-    Spark takes `python3` of the PATH, which is not that of a virtual environment. On other hosts
-    this path may mean nothing.
+    Spark's default is `python3` on the PATH, which may not be that of a virtual environment. On
+    other hosts the path of this interpreter may not exist.
     """
     context = spark.sparkContext
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
@@ -226,6 +227,6 @@ def _activate(spark: SparkSession) -> None:
     assert jvm is not None, "the session runs"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
     jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(spark._jsparkSession)
-    # What SparkSession.builder.getOrCreate() and SparkSession.getActiveSession() give.
+    # SparkSession.builder.getOrCreate() and SparkSession.getActiveSession() return these.
     SparkSession._instantiatedSession = spark
     SparkSession._activeSession = spark

@@ -1,7 +1,7 @@
-"""Counters by table: what was asked, skipped and not, since the session was enabled.
+"""Count lookups, skipped files and fallbacks for each table since the session was enabled.
 
-They are in the log of `skipping.counters` (INFO, a line a table where something changed, each
-minute at most), and in Prometheus' form where prometheus-client is installed.
+The logger `skipping.counters` writes them (INFO, at most once a minute, one line for each table
+with changes). With prometheus-client installed, `metrics` exports them to Prometheus.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ log = logging.getLogger("skipping.counters")
 
 @dataclass(frozen=True, slots=True)
 class TableCounters:
-    """Sums over the scans of one table in queries that have run to their end.
+    """Sums over the scans of one table in completed queries.
 
-    `asked` are the scans whose index answered; `files` to `skipped_bytes` are theirs, as is
-    `lookup_seconds`, the time that asking took. `fallbacks` counts the other scans by the reason
-    why no index was asked or none answered. `opened` files are those of all scans.
+    `asked` is the number of scans with a successful lookup. `files` to `skipped_bytes` and
+    `lookup_seconds` are sums over these scans. `fallbacks` counts the other scans by the reason
+    why they did not use an index. `opened` counts the files that all scans opened.
     """
 
     table: str
@@ -53,7 +53,7 @@ class TableCounters:
 
 
 def totals(java: Any) -> tuple[TableCounters, ...]:
-    """The counters that the Java half holds."""
+    """Return the counters of all tables, which Java keeps."""
     return tuple(map(_counters, json.loads(java.executions().totals().json())))
 
 
@@ -77,13 +77,13 @@ def _counters(sums: Mapping[str, Any]) -> TableCounters:
 
 
 class Counting:
-    """Writes counters to the log, those that have changed since the last time."""
+    """Writes counters to the log if they changed since the last time."""
 
     def __init__(self) -> None:
         self._logged: dict[str, TableCounters] = {}
 
     def log(self, java: Any) -> None:
-        """A line a table with news."""
+        """Log a line for each table whose counters changed."""
         if not log.isEnabledFor(logging.INFO):
             return
         for counters in totals(java):
@@ -93,20 +93,20 @@ class Counting:
 
 
 def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> Iterator[Any]:
-    """The counters as metric families of prometheus-client."""
+    """Yield the counters as metric families of prometheus-client."""
     from prometheus_client.core import CounterMetricFamily
 
     table = ["table"]
     named = {
-        "scans": "file scans of queries that ran to their end",
-        "asked": "scans whose index answered",
-        "files": "files of the scans whose index answered",
-        "skipped": "files that their indexes pruned",
-        "unknown": "files that their indexes did not know",
-        "bytes": "bytes of the files of the scans whose index answered",
-        "skipped_bytes": "bytes of the files that were pruned",
+        "scans": "file scans of completed queries",
+        "asked": "scans with a successful index lookup",
+        "files": "files of the scans with a successful lookup",
+        "skipped": "files that an index pruned",
+        "unknown": "files without an entry in the index",
+        "bytes": "bytes of the files of the scans with a successful lookup",
+        "skipped_bytes": "bytes of the files that an index pruned",
         "opened": "files that Spark opened",
-        "lookup_seconds": "seconds that asking took",
+        "lookup_seconds": "seconds that index lookups took",
     }
     for name, meaning in named.items():
         family = CounterMetricFamily(f"skipping_{name}", meaning, labels=table)
@@ -114,11 +114,15 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
             family.add_metric([each.table], getattr(each, name))
         yield family
     family = CounterMetricFamily(
-        "skipping_fallbacks", "scans of which no index answered", labels=["table", "reason"]
+        "skipping_fallbacks", "scans without a successful lookup", labels=["table", "reason"]
     )
     for each in tables:
         for reason, count in each.fallbacks.items():
             family.add_metric([each.table, reason], count)
     yield family
-    yield CounterMetricFamily("skipping_alarms", "files wrongly pruned", value=alarms)
-    yield CounterMetricFamily("skipping_rechecked", "files read again to check", value=rechecked)
+    yield CounterMetricFamily(
+        "skipping_alarms", "pruned files that hold a match, a fault", value=alarms
+    )
+    yield CounterMetricFamily(
+        "skipping_rechecked", "pruned files that verification read", value=rechecked
+    )

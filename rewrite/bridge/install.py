@@ -1,4 +1,4 @@
-"""What is put into a Spark session and its clones, and how to find it again."""
+"""Install the hooks in a Spark session and its clones, and find them again."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ from skipping.tables.bounds import rules_as_json
 __all__ = ["Hooks", "analyze_expression", "find_hooks"]
 
 _hooks: dict[tuple[str, int], Hooks] = {}
-"""By application and extensions: the one object that a session shares with all its clones."""
+"""By application and extensions; a session and its clones share one extensions object."""
 
 
 def find_hooks(spark: SparkSession) -> Hooks | None:
-    """The hooks that were put into a session or one it is a clone of."""
+    """Return the hooks of a session, also if it is a clone; None without `rewrite.enable`."""
     return _hooks.get(_key(spark))
 
 
 def analyze_expression(frame: DataFrame, sql: str, identities: Mapping[str, str]) -> Any:
-    """What a text over the columns of a frame is as an indexed expression
-    (`IndexedExpression.java`).
+    """Analyze SQL over the columns of a frame as an indexed expression (`IndexedExpression.java`).
 
-    Raises DefinitionError without hooks: their Java is what does it.
+    Raises DefinitionError without hooks, because their Java does the analysis.
     """
     hooks = find_hooks(frame.sparkSession)
     if hooks is None:
@@ -62,15 +61,15 @@ def _key(spark: SparkSession) -> tuple[str, int]:
 
 
 class Hooks:
-    """One installation in a session and its clones: the Java half, and what answers it.
+    """One installation in a session and its clones: the Java objects, and the callbacks for them.
 
-    It ends with the Spark context, and so does everything it holds.
+    It lives as long as the Spark context.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         """Compile the Java and inject it.
 
-        A session that has run SQL has built its rules; it only passes these on to its clones.
+        A session that has run SQL has built its plan rules already: only its clones get ours.
         """
         for earlier in set(_hooks.values()):
             if earlier._has_ended():
@@ -81,7 +80,7 @@ class Hooks:
         self._spark = spark
         self._folder = Folder()
         self.counting = Counting()
-        # Java keeps callbacks as long as it likes: they must not keep this object and its Java.
+        # Java references the callbacks for an unknown time: weak references let this object go.
         session = _weak(self._session)
         self.shadow = Shadow(session)
         answers = Answers(_weak(self._get_lookup), self._folder, self.shadow)
@@ -110,9 +109,9 @@ class Hooks:
         _hooks[_key(spark)] = self
 
     def prove(self, spark: SparkSession) -> bool:
-        """Plan a query and parse a statement: whether both hooks work in this session.
+        """Plan a query and parse a statement; return whether both hooks work in this session.
 
-        Raises SessionError where only one does: something else took the other's place.
+        Raises SessionError if only one works, because another extension replaced the other.
         """
         state = spark._jsparkSession.sessionState()
         try:
@@ -132,9 +131,9 @@ class Hooks:
         return plans
 
     def follow(self, spark: SparkSession) -> None:
-        """Answer, and watch the store that this session's settings name.
+        """Serve a session: register it, and watch the store in its settings.
 
-        Raises SettingError for settings that are wrong.
+        Raises SettingError for wrong settings.
         """
         store_of(spark, settings_of(spark))
         self._spark = spark
@@ -144,11 +143,11 @@ class Hooks:
         self._watcher.start()
 
     def detach(self) -> None:
-        """Let every query pass."""
+        """Stop skipping files in all sessions, until `follow`."""
         self.java.setAttached(False)
 
     def close(self) -> None:
-        """Give back what is kept for a session that has ended."""
+        """Release the threads, files and caches of a session that has ended."""
         _forget(self)
         self.shadow.stop()
         self._folder.remove()

@@ -1,4 +1,4 @@
-"""The lookups that a session and its clones use, by their settings."""
+"""Cache the lookups of a session and its clones, by their settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from skipping.sources.spark import store_of
 __all__ = ["LookupCache"]
 
 _MOST = 64
-"""Settings, and lookups, that are cached: the last used."""
+"""Maximum number of cached settings, and of lookups; the least recently used are removed."""
 
 
 class LookupCache:
-    """Caches settings by the name that Java gave them, and one lookup for those that share it."""
+    """Caches settings by Java's name for them; equal settings share a lookup, but for `shadow`."""
 
     def __init__(
         self,
@@ -32,7 +32,11 @@ class LookupCache:
         warn: Callable[[str], None],
         on_change: Callable[[Lookup], None],
     ) -> None:
-        """`read` returns the settings with a name, as JSON; `on_change` is the lookup's own."""
+        """Create a cache.
+
+        `read` returns the settings with a name, as JSON. `on_change` runs after a store changed,
+        with its lookup.
+        """
         self._spark = spark
         self._read = read
         self._warn = warn
@@ -83,7 +87,7 @@ class LookupCache:
             return list(self._lookups.items())
 
     def clear(self) -> None:
-        """Drop all."""
+        """Remove all settings and lookups."""
         with self._lock:
             self._lookups.clear()
             self._settings.clear()
@@ -94,7 +98,7 @@ _Value = TypeVar("_Value")
 
 
 def _insert(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Cache a value, and drop the one that was not used for longest."""
+    """Cache a value; remove the least recently used value if there are too many."""
     cache[key] = value
     while len(cache) > _MOST:
         cache.popitem(last=False)

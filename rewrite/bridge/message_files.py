@@ -1,7 +1,7 @@
-"""The folder that large messages go through: one a session, which nobody else can open.
+"""Pass large messages through a private folder, one for each session.
 
-It is removed with the session, or at exit. What processes left that were killed is removed when
-the next session starts: a folder's name says whose it is.
+The folder is removed with the session, or at exit. A killed process leaves its folder, which the
+next session removes: the folder's name contains the process.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NAME = re.compile(r"skipping-([0-9]+)-([0-9]+)-\w+")
 _MESSAGE = re.compile(r"[0-9a-f-]{36}\.message")
 
 _MOST = 2**31
-"""Bytes of a message at most: no array of Java's holds more."""
+"""Maximum size of a message in bytes: a Java array holds no more."""
 
 
 class Folder:
-    """A private folder of this process's."""
+    """A private folder of this process."""
 
     def __init__(self) -> None:
         _remove_leftovers()
@@ -35,9 +35,10 @@ class Folder:
         self._end = weakref.finalize(self, _remove, self.path, os.getpid())
 
     def read(self, name: str) -> bytes:
-        """The message in a file of the folder's; raises SkippingError for any other name or file.
+        """Return the message in a file of the folder.
 
-        A file of somebody else's, or one that has a second name, is not read, nor is a link.
+        Raises SkippingError for a name that is no message's, a link, a file with a second name,
+        and a file that another user owns or can access.
         """
         if not _MESSAGE.fullmatch(name):
             raise SkippingError("no message has this name")
@@ -56,12 +57,12 @@ class Folder:
             return opened.read(found.st_size)
 
     def remove(self) -> None:
-        """Remove it with what is in it; once is enough."""
+        """Remove the folder and its files; further calls do nothing."""
         self._end()
 
 
 def _remove(path: Path, process: int) -> None:
-    if os.getpid() == process:  # a fork's exit leaves the folder to its parent
+    if os.getpid() == process:  # a forked child must not remove its parent's folder
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -81,7 +82,7 @@ def _remove_leftovers() -> None:
 
 
 def _runs(process: int, started: int) -> bool:
-    """Whether a process runs, and is not another one with the same number."""
+    """Return whether a process runs, and is not a new process with the same number."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -92,9 +93,9 @@ def _runs(process: int, started: int) -> bool:
 
 
 def _start_ticks(process: int) -> int:
-    """When a process started, in ticks since the host did; 0 where the kernel does not tell.
+    """Return a process's start in ticks since the host's start; 0 if the kernel does not report it.
 
-    Not psutil's `create_time`, which is by the clock: a corrected clock would make us another one.
+    psutil's `create_time` depends on the clock: after a correction it differs for one process.
     """
     try:
         text = Path(f"/proc/{process}/stat").read_text()

@@ -1,9 +1,9 @@
-"""Filters as they come from Java: a JSON tree and columns of values laid out as Arrow buffers.
+"""Read filters from Java: a JSON tree, and columns of values as Arrow buffers.
 
-`PredicateEncoder.java` and `MessageWriter.java` are the other half. Nothing is weakened on the way
-here: the tree is exact, NOT included, and a negation reaches the leaves before any of them becomes
-unknown. What has no exact form is WEAK: it has a side HOLDS, implied where the condition is true,
-and a side FAILS, implied where it is false; which one counts is known when the negation gets there.
+`PredicateEncoder.java` and `MessageWriter.java` write them. The tree is exact, NOT included, and
+this module pushes negations down to the leaves before a leaf becomes unknown. A condition without
+an exact form is a WEAK node with two sides. The condition implies HOLDS where it is true, and FAILS
+where it is false; the reader takes FAILS under an odd number of negations.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from skipping.model.definition import IndexedColumn
 __all__ = ["Message", "Reader", "read_message"]
 
 Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
-"""The header and the buffers."""
+"""A header and its buffers."""
 
 _TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
     protocol.PREFIX: StartsWith,
@@ -49,9 +49,9 @@ _TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
 
 
 def read_message(message: bytes) -> Message:
-    """Take a message apart: header length (4 bytes, little-endian), JSON header, buffers.
+    """Split a message: header length (4 bytes, little-endian), JSON header, buffers.
 
-    Raises SkippingError where they do not fill the message exactly.
+    Raises SkippingError if they do not fill the message exactly.
     """
     view = memoryview(message)
     end = 4 + int.from_bytes(view[:4], "little")
@@ -74,9 +74,9 @@ def read_message(message: bytes) -> Message:
 
 
 class Reader:
-    """Reads one tree; afterwards `columns` holds the columns it names, by identity.
+    """Reads one tree; afterwards `columns` contains the columns in it, by identity.
 
-    `indexed` are those of the index that is asked, of which there may be composites.
+    `indexed` are the columns of the index, which may include multi-column ones.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Reader:
         self.columns: dict[str, QueryColumn] = {}
 
     def read(self, node: dict[str, Any]) -> Predicate:
-        """The predicate of a tree, its values normalised; without recursion, as deep as it is."""
+        """Return the predicate of a tree with normalised values. Trees can be of any depth."""
         order: list[tuple[dict[str, Any], bool]] = []
         todo = [(node, False)]
         while todo:
@@ -101,7 +101,7 @@ class Reader:
             order.append((node, negated))
             if node[protocol.OP] in (protocol.AND, protocol.OR):
                 todo.extend((leg, negated) for leg in node[protocol.LEGS])
-        built: list[Predicate] = []  # in reversed order, legs stand before their node
+        built: list[Predicate] = []  # in reversed order, operands come before their node
         for node, negated in reversed(order):
             if node[protocol.OP] in (protocol.AND, protocol.OR):
                 first = len(built) - len(node[protocol.LEGS])
@@ -112,7 +112,7 @@ class Reader:
             elif node[protocol.OP] == protocol.UNKNOWN:
                 built.append(Unknown(node[protocol.WHY]))
             elif node[protocol.OP] == protocol.TUPLES:
-                # Java negates none: of structs `=` is never null, so that is no leaf of ours.
+                # Java never negates it: `=` of structs is never null, unlike `=` of a leaf.
                 told = Unknown("tuples") if negated else And(tuple(self._tuples(node)))
                 built.append(told)
             else:
@@ -131,7 +131,7 @@ class Reader:
         if values is None:
             return Unknown(f"{self.columns[column].name} compared with another type")
         if node[protocol.OP] == protocol.IN:
-            # `a NOT IN (1, NULL)` is never true, but that is not what dropping the null would say.
+            # `a NOT IN (1, NULL)` is never true. Without the null it could be true.
             return (
                 And(())  # negated: Or(())
                 if negated and node[protocol.NULLS]
@@ -143,7 +143,7 @@ class Reader:
         return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
 
     def _tuples(self, node: dict[str, Any]) -> Iterator[In]:
-        """What rows of values of several columns say of the composites of some of them."""
+        """Yield the tuples of each multi-column index column that these columns contain."""
         arrays: dict[str, pa.Array] = {}
         for named, given in zip(node[protocol.COLUMNS], node[protocol.VALUES], strict=True):
             column = self._column(named)
@@ -180,12 +180,15 @@ class Reader:
 
     def _parts(self, numbers: Sequence[int]) -> list[memoryview]:
         if not all(type(i) is int and 0 <= i < len(self._buffers) for i in numbers):
-            raise SkippingError("a message has no such part")
+            raise SkippingError(f"the message has no buffer {numbers}, only {len(self._buffers)}")
         return [self._buffers[i] for i in numbers]
 
 
 def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
-    """An Arrow array over the buffers of `MessageWriter.values`; raises SkippingError if cut."""
+    """Return an Arrow array over buffers of `MessageWriter.values`.
+
+    Raises SkippingError if the buffers do not have the expected sizes.
+    """
     if n == 0:
         return pa.array([], type)
     types = pa.types
@@ -194,11 +197,11 @@ def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array
         starts = np.frombuffer(offsets, "<i4")
         within = len(starts) == n + 1 and starts[0] == 0 and starts[-1] <= len(data)
         if not within or bool((np.diff(starts) < 0).any()):
-            raise SkippingError("texts in a message are not where it says")
+            raise SkippingError("the message has wrong offsets of texts")
         return pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
     (values,) = buffers
     if len(values) != n * (16 if types.is_decimal(type) else 8):
-        raise SkippingError("values in a message are not as many as it says")
+        raise SkippingError(f"the message does not have {n} values, as its header says")
     if types.is_decimal(type):
         return pa.Array.from_buffers(type, n, [None, pa.py_buffer(values)])
     if types.is_floating(type):

@@ -1,4 +1,4 @@
-"""The names in messages between Java and Python, as `Protocol.java` has them.
+"""Define the keys of messages between Java and Python, which `Protocol.java` repeats.
 
 A message is the length of its header (4 bytes, little-endian), the header as JSON, and buffers.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 CURRENT: Final = 2
-"""Changes with what messages mean: another one is not read."""
+"""The version of the format. A message with another version is refused."""
 
 # Keys of objects.
 OP: Final = "op"
@@ -48,7 +48,7 @@ WHY: Final = "why"
 HOLDS: Final = "holds"
 FAILS: Final = "fails"
 
-# Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
+# Requests, and operators of conditions, under OP; COMPARE is both a key and an operator.
 PRUNED: Final = "pruned"
 FILES: Final = "files"
 INDEXED: Final = "indexed"

@@ -1,7 +1,7 @@
-"""Alarms: some of the files that were pruned are read again, in the background.
+"""Verify a sample of the pruned files in the background, and raise alarms for wrong ones.
 
-A query only leaves its question in a queue, which is short: what does not fit is not checked. One
-thread reads, and what goes wrong there is only counted.
+A query puts its lookup into a short queue, and drops it if the queue is full. One thread reads the
+files. Its failures do not affect queries: they are only logged.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ log = logging.getLogger("skipping")
 
 _WAITING = 32
 _FILES = 256
-"""Files of one question at most, whatever the share is."""
+"""Maximum number of files to verify for one lookup, whatever the share is."""
 
 _KEPT = 1_000
-"""Alarms that are remembered."""
+"""Maximum number of alarms in memory; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A file that an index pruned, and that holds a match after all."""
+    """A file that an index pruned although it holds a match."""
 
     table: str
     index: str
@@ -59,7 +59,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question and its answer. `share` of the files pruned are to be read again."""
+    """One lookup and its result. `share` is the fraction of the pruned files to verify."""
 
     share: float
     lookup: Lookup
@@ -70,7 +70,7 @@ class Asked:
 
 
 class Shadow:
-    """Checks answers on a thread of its own."""
+    """Verifies lookup results on its own thread."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
@@ -81,10 +81,10 @@ class Shadow:
         self._thread: threading.Thread | None = None
         self.alarms: deque[Alarm] = deque(maxlen=_KEPT)
         self.files = 0
-        """Files that were read again."""
+        """Number of verified files."""
 
     def offer(self, asked: Asked) -> None:
-        """Check an answer some time, unless there is too much to check already. Never waits."""
+        """Queue a lookup for verification; drop it if the queue is full. Never waits."""
         if not asked.finding.pruned or self._stopped:
             return
         try:
@@ -97,7 +97,7 @@ class Shadow:
                 self._thread.start()
 
     def settle(self, timeout: float) -> bool:
-        """Wait until all that was offered is checked; whether it is."""
+        """Wait until all queued lookups are verified; return False after the timeout."""
         deadline = time.monotonic() + timeout
         while self._queue.unfinished_tasks:
             if time.monotonic() > deadline:
@@ -106,7 +106,7 @@ class Shadow:
         return True
 
     def stop(self) -> None:
-        """Check nothing more."""
+        """Stop verifying."""
         self._stopped = True
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)  # wakes the thread if it waits
@@ -119,8 +119,8 @@ class Shadow:
             try:
                 self._check(asked)
             except Exception as error:
-                # The table is gone, the session has ended: nothing that a query would notice.
-                log.debug("files could not be read again: %s", error)
+                # The table was dropped, or the session has ended: no query is affected.
+                log.debug("cannot verify pruned files: %s", error)
             finally:
                 self._queue.task_done()
 
@@ -133,8 +133,8 @@ class Shadow:
         spark = self._session()
         table = open_table(spark, stored_name(spark, definition))
         if table.id != definition.table:
-            return  # the name leads to another table by now
-        # Only what the table lists is opened, not what the store says is a file of it.
+            return  # the name belongs to another table now
+        # Open only files that the table lists: the store may name others.
         some = some.filter(find_identities(some, table.files()).is_valid())
         found = verify_files(
             some.select(["ordinal", "path", "size", "stamp", "partition"]),

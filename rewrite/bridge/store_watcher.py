@@ -1,4 +1,4 @@
-"""A thread that tells Java which tables have an index, so that other scans never leave Java."""
+"""Publish the list of indexed tables to Java, so that scans of other tables never call Python."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class StoreWatcher:
                 if indexes[lookup] is not None:
                     self._java.setIndexed(name, indexes[lookup])
             except SkippingError:
-                # Java keeps what it has and goes on asking: the response has the reason.
+                # Java keeps its list and goes on to send lookups; their responses have the reason.
                 continue
             except Py4JNetworkError:
                 raise
@@ -105,7 +105,7 @@ class StoreWatcher:
             except Exception as error:
                 if self._has_ended() or not self._is_java_alive():
                     break
-                self._warn(f"watching the store goes on after {type(error).__name__}: {error}")
+                self._warn(f"retrying to watch the store after {type(error).__name__}: {error}")
         self._on_end()
 
     def _find_due(self) -> set[Lookup]:

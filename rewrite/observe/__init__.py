@@ -1,1 +1,1 @@
-"""What queries skipped, and why not more: explanations, history, metrics."""
+"""Report what queries skipped, and why not more: explanations, history, metrics."""

@@ -1,4 +1,4 @@
-"""What was skipped, by what, and why not more."""
+"""Explain which files a query skipped, by which condition, and why not more."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """The scans of a DataFrame: of its last execution, or of its plan if it has not run.
+    """The scans in the last execution of a DataFrame, or in its plan if it has not run.
 
-    `execution` is the name and id that Spark gave the execution, `seconds` how long it took. They
-    are None for a plan, and for what ran as an RDD (`foreach`, `rdd`), which Spark counts as no
-    execution; then the scans say what was opened. `statement` is the beginning of the SQL that ran,
-    if it was SQL. In a notebook it is drawn.
+    `execution` is Spark's name and id of the execution, and `seconds` its duration. Both are None
+    for a plan, and for a run as an RDD (`foreach`, `rdd`), which Spark does not record as an
+    execution; after such a run the scans still have the opened files. `statement` is the beginning
+    of the SQL, if it was SQL. Notebooks display an explanation as a chart.
     """
 
     scans: tuple[ScanPlan, ...]
@@ -49,7 +49,7 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """What it is of."""
+        """The heading: the execution, or that it is a plan."""
         if self.execution is not None:
             name, id = self.execution
             return f"execution {id}" + (f": {self.statement}" if self.statement else f" ({name})")
@@ -59,7 +59,7 @@ class Explanation:
 
     @property
     def times(self) -> tuple[tuple[str, float], ...]:
-        """What took how many seconds in all: asking for the scans, collecting keys, the run."""
+        """Total seconds of the lookups, of collecting keys, and of the run, with their names."""
         asked = [scan.seconds for scan in self.scans if scan.seconds is not None]
         keys = [k.seconds for scan in self.scans for k in scan.keys if k.keys is not None]
         ran = [] if self.seconds is None else [self.seconds]
@@ -67,7 +67,7 @@ class Explanation:
         return tuple((name, sum(seconds)) for name, seconds in named if seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """Return all fields as plain values, for JSON."""
         name, id = self.execution or (None, None)
         ran = {"name": name, "id": id, "seconds": self.seconds, "statement": self.statement}
         scans = [scan.to_dict() for scan in self.scans]
@@ -88,15 +88,17 @@ class Explanation:
 
 
 def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
-    """The scans of a query, with the files that were or would be skipped.
+    """Return the scans of a query, with the files that were or would be skipped.
 
-    Shows the last execution that a DataFrame was part of (by show, collect, count, write, ...), and
-    of a command all that it read, in order: where it looked for rows, and what it wrote anew. If
-    there is none, with `dry_run`, and for SQL in the active session, the plan: conditions are asked
-    of the index, no data is read and nothing is executed. The keys of joins come only with a run.
-    Values of conditions are shown only where `spark.skipping.explain.values` is true when the query
-    is planned. Raises SessionError without `rewrite.enable` and for a DataFrame of Spark Connect,
-    StatementError for SQL that is no query, TypeError for what is neither SQL nor a DataFrame.
+    By default, explain the last execution with the DataFrame (by show, collect, count, write, ...).
+    Of a command, this includes all its scans in order: to find the affected rows, then to rewrite
+    files. If there was no execution, or with `dry_run`, explain the plan: the index evaluates the
+    conditions, but no data is read and nothing is executed. SQL text is planned, in the active
+    session. Only an execution has keys of joins. Conditions are shown with values only if
+    `spark.skipping.explain.values` is true when the query is planned.
+
+    Raises SessionError without `rewrite.enable` and for a DataFrame of Spark Connect,
+    StatementError for SQL that is not a query, TypeError for other arguments.
     """
     if isinstance(query, str):
         spark = active_session()
@@ -111,13 +113,13 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     if executions:
         return _of_last(executions)
     scans = read_scans(json.loads(hooks.java.scans().foresee(execution.executedPlan())))
-    # Where nothing ran, Spark's metric is there, and zero.
+    # Spark's metric is zero, not missing, before a run.
     ran = any(scan.opened for scan in scans)
     return Explanation(scans if ran else _without_read_counts(scans))
 
 
 def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
-    """Of the last execution that read something; of a command, of all that it read."""
+    """Explain the last execution with a scan, or all scans of the command that it belongs to."""
     reading = [e for e in executions if _scans(e)] or executions
     last = reading[-1]
     parts = [e for e in reading if e["root"] == last["root"]]
@@ -129,26 +131,26 @@ def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
 
 
 def read_action(execution: Mapping[str, Any]) -> str:
-    """What ran, by the name that users know it by: `collect`, not `collectToPython`."""
+    """Return the action by its name in Python: `collect`, not `collectToPython`."""
     return str(execution["name"]).removesuffix("ToPython")
 
 
 def statement_of(execution: Mapping[str, Any]) -> str | None:
-    """The beginning of the SQL that ran, without its values unless these are to be shown."""
+    """Return the beginning of the execution's SQL, with values only if they may be shown."""
     text = execution.get("statement")
     if text is None:
         return None
-    # Before it is cut: a URL may lose its end.
+    # Hide passwords before the text is cut: the end of a URL could be missing then.
     return printable(first_line(hide_passwords(text), values=execution["values"]))
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # What Delta reads of its log is none of the query's.
+    # Delta reads its log with scans of its own, which do not belong to the query.
     return [scan for scan in execution["scans"] if "/_delta_log/" not in scan["table"]]
 
 
 def require_hooks(spark: SparkSession) -> Hooks:
-    """The hooks of a session; raises SessionError without."""
+    """Return the hooks of a session; raises SessionError without `rewrite.enable`."""
     hooks = find_hooks(spark)
     if hooks is None:
         raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
@@ -156,30 +158,30 @@ def require_hooks(spark: SparkSession) -> Hooks:
 
 
 def require_settled_hooks(spark: SparkSession) -> Hooks:
-    """The hooks of a session once they know all that has run; raises SessionError without."""
+    """Return the hooks after they have recorded all executions; raises as `require_hooks`."""
     hooks = require_hooks(spark)
-    # Executions are noted on a thread of Spark's, which may still be behind.
-    with suppress(Py4JJavaError):  # on a busy server it always is: then what is known has to do
+    # Spark's listener thread records executions, possibly later than the query returns.
+    with suppress(Py4JJavaError):  # on a busy server the wait times out: use what is recorded
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return hooks
 
 
 def require_frame(given: object, use: str) -> None:
-    """Raise TypeError for what is no DataFrame, SessionError for one of Spark Connect."""
+    """Raise TypeError unless it is a DataFrame, SessionError if it is one of Spark Connect."""
     if not isinstance(given, DataFrame):
         raise TypeError(
-            f"{use} takes a DataFrame of Spark or the SQL text of a query, not a "
+            f"{use} takes a Spark DataFrame or the SQL text of a query, not a "
             f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
         )
     if not hasattr(given, "_jdf"):
         raise SessionError(
-            "the plan of a Spark Connect DataFrame is on its server: there is "
+            "the plan of a Spark Connect DataFrame is on its server: use "
             f"spark.sql('{use.upper()} SKIPPING SELECT ...')"
         )
 
 
 def foresee(spark: SparkSession, plan: Any) -> Explanation:
-    """Of a logical plan, planned anew; commands in it are not executed."""
+    """Plan a logical plan again and explain it, without executing commands in it."""
     hooks = require_hooks(spark)
     jvm: Any = spark.sparkContext._jvm
     skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
@@ -194,12 +196,12 @@ def _without_read_counts(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
 
 
 def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
-    """The scans as Java describes them."""
+    """Convert Java's descriptions of scans."""
     return tuple(_plan(_printable(scan)) for scan in scans)
 
 
 def _printable(value: Any) -> Any:
-    """All texts in a value of JSON, as a terminal may show them."""
+    """Return a JSON value with all texts safe for a terminal."""
     if isinstance(value, Mapping):
         return {key: _printable(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -208,10 +210,10 @@ def _printable(value: Any) -> Any:
 
 
 def _without_match(scan: Mapping[str, Any]) -> int:
-    """How many of the opened files had no matching row, at least.
+    """Return a lower bound for the number of opened files without a matching row.
 
-    Spark counts the rows that the filter of a whole scan left, not those of each file: fewer rows
-    than files are in no more files than rows. Only where no operator, as LIMIT, stopped early.
+    Spark counts the rows after the filter for all files together. With n such rows, at most n files
+    have a match. The count is complete only if no operator, such as LIMIT, stopped the scan early.
     """
     if not scan.get("drained") or "rows" not in scan:
         return 0

@@ -1,4 +1,4 @@
-"""Queries that have run, and what they skipped."""
+"""Report past queries and what they skipped."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ __all__ = ["history", "list_unindexed_conditions", "rows_of_history"]
 
 
 def history(spark: SparkSession) -> DataFrame:
-    """The file scans of the last 100 executions of the application, oldest first, a row a scan.
+    """Return the file scans of the application's last 100 executions, oldest first, a row per scan.
 
-    `root` is the execution of the command that it is part of, or its own, `statement` the
-    beginning of its SQL. `files` to `pruned_bytes` are null where no index was asked, and
-    `reason` says why. Values of conditions are not in it, as in `explain`. Scans of files that can
-    have no index, and reads of a cached frame, are left out. Raises SessionError without
+    `root` is the execution of the command around it, or its own execution. `statement` is the
+    beginning of the SQL. Without a successful lookup `files` to `pruned_bytes` are null and
+    `reason` has the reason. Conditions have no values, as in `explain`. Scans of files that cannot
+    have an index, and reads of a cached DataFrame, are left out. Raises SessionError without
     `rewrite.enable`.
     """
     return frame_of_rows(spark, ShowHistory.schema, rows_of_history(spark))
 
 
 def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple[Any, ...]]:
-    """The rows of `history`; of one table by its full name, in any case, if it is given."""
+    """Return the rows of `history`; with `table`, a full name in any case, only those of it."""
     executions = json.loads(require_settled_hooks(spark).java.executions().recent())
     statements = {execution["id"]: statement_of(execution) for execution in executions}
     described = (
@@ -57,15 +57,15 @@ def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple
 
 
 def list_unindexed_conditions(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
-    """The conditions of queries on a table that found no use for an index (`VainQuestions.java`).
+    """Return the conditions on a table that no index could use (`VainQuestions.java`).
 
-    None in a session without hooks.
+    The list is empty in a session without hooks.
     """
     if find_hooks(spark) is None:
         return []
     questions = require_settled_hooks(spark).java.executions().questions()
-    told: list[dict[str, Any]] = json.loads(questions.of(table_key(table)))
-    return told
+    conditions: list[dict[str, Any]] = json.loads(questions.of(table_key(table)))
+    return conditions
 
 
 def _describe(execution: Mapping[str, Any], scan: ScanPlan) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""An explanation for notebooks: what the terminal says, in the same words, with bars to scale.
+"""Render an explanation for notebooks: the text of the terminal, and bars to scale.
 
-One fragment, without scripts, and without anything from elsewhere. Without its style sheet, which
-some viewers take away, it is a table that can be read. All text is escaped.
+The result is one HTML fragment without scripts or external resources. It is a readable table also
+in viewers that remove its style sheet. All text is escaped.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _STYLE = "<style>" + _THEMES + _SHAPES.replace("\n ", "").replace("\n", "") + "<
 
 
 def render(title: str, scans: Sequence[ScanPlan], times: Sequence[tuple[str, float]] = ()) -> str:
-    """One HTML fragment of an execution or a plan; `times` are names and seconds."""
+    """Return an HTML fragment for an execution or a plan; `times` are names and seconds."""
     body = "".join(map(_scan, scans)) or "<div class='scan'>no file scan</div>"
     return (
         f"{_STYLE}<div class='skipping-explain'>"
@@ -97,7 +97,7 @@ def render(title: str, scans: Sequence[ScanPlan], times: Sequence[tuple[str, flo
 
 
 def _all(scans: Sequence[ScanPlan]) -> str:
-    """How many files of how many, where there are several scans to add up."""
+    """Render the sum of the files of all scans; an empty text unless there are several."""
     ends = [(scan.funnel[0].files, _last(scan)) for scan in scans if scan.funnel]
     if len(ends) < 2 or any(None in end for end in ends):
         return ""
@@ -106,7 +106,7 @@ def _all(scans: Sequence[ScanPlan]) -> str:
 
 
 def _last(scan: ScanPlan) -> int | None:
-    """The files that were opened, or would be."""
+    """Return the number of files that were opened, or would be."""
     return scan.opened if scan.opened is not None else scan.kept
 
 
@@ -131,7 +131,7 @@ def _scan(scan: ScanPlan) -> str:
 
 
 def _line(line: FunnelRow, most: int) -> str:
-    """A row of the table, in the terminal's order: the step, its files, their bytes, by what."""
+    """Render a row of the table: the step, its files, their bytes, a bar, and the condition."""
     style = "gone" if line.removes else "rows" if line.name == "rows" else ""
     if line.name in ("= to read", "opened"):
         style = "kept"
@@ -151,7 +151,7 @@ def _bar(start: float, end: float, style: str = "bar") -> str:
 
 
 def _who(note: str) -> str:
-    """By what: a condition, and the kind that answered it."""
+    """Render the condition of a step and the index type that evaluated it."""
     label, _, kind = note.rpartition("  ")
     if not label or not label.startswith("by "):
         return f"<span class='quiet'>{escape(note)}</span>" if note else ""
@@ -164,7 +164,7 @@ def _note(note: str) -> str:
 
 
 def _times(times: Sequence[tuple[str, float]]) -> str:
-    """What took how long in all, the longest the whole width; one time stands with its scan."""
+    """Render the times; the longest bar has full width. A single time is shown with its scan."""
     if len(times) < 2:
         return ""
     most = max((seconds for _, seconds in times), default=0.0) or 1.0

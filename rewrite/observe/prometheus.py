@@ -1,4 +1,4 @@
-"""What operators watch: counters by table, and a collector for Prometheus."""
+"""Report counters by table to operators, and export them to Prometheus."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PrometheusCollector", "counters"]
 
 
 def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
-    """What was asked and skipped of each table since the session was enabled, by all its clones.
+    """Return the counters of each table since the session was enabled, with those of its clones.
 
     Raises SessionError without `rewrite.enable`.
     """
@@ -42,7 +42,7 @@ class PrometheusCollector:
         self._hooks = require_hooks(spark)
 
     def collect(self) -> Iterator[Any]:
-        """What prometheus-client asks for at each scrape; nothing after the session has ended."""
+        """Yield the metrics for a scrape; none after the session has ended."""
         try:
             found = totals(self._hooks.java)
         except Exception:  # py4j's, of a JVM that has ended

@@ -1,7 +1,7 @@
-"""The text of a query as a plan: a query that reads, never one that writes.
+"""Turn the text of a query into a plan, and refuse commands.
 
-Spark runs a command as soon as it has analysed it, CALL and EXECUTE IMMEDIATE while it does. So the
-plan is looked at as it comes from the parser, and again when it is analysed.
+Spark runs a command right after the analysis, and CALL and EXECUTE IMMEDIATE during it. So the plan
+is checked twice: after parsing and after the analysis.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _WRITES = (
     "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
     "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
 )
-"""What no query has, below its root neither: of `FROM t INSERT INTO a ... INSERT INTO b` it is a
-union."""
+"""Classes of nodes that no query contains, also not below its root, where the plan of
+`FROM t INSERT INTO a ... INSERT INTO b` has them: its root is a union."""
 
 _AT_ONCE = "ExecuteImmediate"
-"""Begins or ends the name of a plan that runs another text."""
+"""Part of the class name of plans that run another text."""
 
 
 def active_session() -> SparkSession:
-    """The session that text without one is meant for; raises SessionError if there is none."""
+    """Return the session for SQL text; raises SessionError without an active session."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise SessionError("there is no active session: spark = rewrite.session()")
@@ -43,24 +43,27 @@ def active_session() -> SparkSession:
 
 @contextmanager
 def _as_deep_as_java_is() -> Iterator[None]:
-    """Spark says FAILED_TO_PARSE_TOO_COMPLEX of some texts, and of others its stack overflows."""
+    """Raise StatementError for text that overflows the stack of Spark's parser or analysis.
+
+    For some such texts Spark itself raises FAILED_TO_PARSE_TOO_COMPLEX.
+    """
     try:
         yield
     except Py4JJavaError as error:
         if error.java_exception.getClass().getName() != "java.lang.StackOverflowError":
             raise
-        # Not from it: the trace of a stack that overflowed is a thousand lines.
+        # Without its cause: the trace of a stack overflow has a thousand lines.
         raise StatementError(
-            "the query nests too deep for Spark: divide it into less complex parts, or give the "
+            "the query nests too deep for Spark: divide it into simpler queries, or give the "
             "driver a larger stack (spark.driver.extraJavaOptions=-Xss16m)"
         ) from None
 
 
 @_as_deep_as_java_is()
 def plan_of(spark: SparkSession, text: str) -> Any:
-    """The logical plan of a query, as the parser has it; raises StatementError for other text.
+    """Return the parsed logical plan of a query; raises StatementError for a command.
 
-    Text that Spark cannot parse, or that names what is not there, raises what Spark raises.
+    If Spark cannot parse or analyze the text, for example for an unknown table, raises its error.
     """
     jvm: Any = spark.sparkContext._jvm
     state: Any = spark._jsparkSession.sessionState()
@@ -73,7 +76,7 @@ def plan_of(spark: SparkSession, text: str) -> Any:
         if error.getCondition() != "UNBOUND_SQL_PARAMETER":
             raise
         raise StatementError(
-            "a statement about a query takes no parameters: write their values into the query"
+            "a report about a query takes no parameters: write their values into the query"
         ) from error
     _require_query(jvm, analyzed, text)
     return plan
@@ -81,7 +84,7 @@ def plan_of(spark: SparkSession, text: str) -> Any:
 
 @_as_deep_as_java_is()
 def frame_of(spark: SparkSession, text: str) -> DataFrame:
-    """The DataFrame of a query; raises what `plan_of` does."""
+    """Return the DataFrame of a query; raises the same errors as `plan_of`."""
     jvm: Any = spark.sparkContext._jvm
     rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
         spark._jsparkSession, plan_of(spark, text)
@@ -100,8 +103,8 @@ def _require_query(jvm: Any, plan: Any, text: str) -> None:
             raise point_at(
                 text,
                 after_gap(text, 0),
-                "expected a query, this is a command and was not run: run it by itself, and "
-                "SHOW SKIPPING HISTORY says what it read",
+                "expected a query, this is a command and was not run: run it without this "
+                "statement, then use SHOW SKIPPING HISTORY to see its scans",
             )
         for below in (node.children(), node.innerChildren()):
             todo.extend(below.apply(i) for i in range(below.size()))

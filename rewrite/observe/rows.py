@@ -1,4 +1,4 @@
-"""Scans as rows of a report: what they say is by the name of the column, its order the schema's."""
+"""Convert scans to rows of reports."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["describe_scan", "rows_of"]
 
 
 def describe_scan(scan: ScanPlan) -> dict[str, Any]:
-    """What reports say of a scan, each under the name of its column.
+    """Return the columns of reports for a scan, by name.
 
-    Where no index was asked, what is known of its answer is None, and `reason` says why.
+    Without a successful lookup its results are None, and `reason` has the reason.
     """
     asked = scan.total is not None
     read, left = scan.rows or (None, None)
@@ -41,7 +41,7 @@ def describe_scan(scan: ScanPlan) -> dict[str, Any]:
 
 
 def rows_of(schema: str, described: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """The rows of a report whose columns are those of `schema`, Spark DDL."""
+    """Return the rows of a report with the columns of `schema` (Spark DDL), in its order."""
     columns = StructType.fromDDL(schema)
     assert isinstance(columns, StructType), "it has names"
     return [tuple(each[name] for name in columns.names) for each in described]

@@ -1,4 +1,4 @@
-"""The statements about queries: the rows of what the functions beside this file say."""
+"""Run the statements about queries: return the results of this package's functions as rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["report"]
 
 
 def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
-    """The rows of a statement's answer; raises SessionError without `rewrite.enable`."""
+    """Run a statement and return its rows; raises SessionError without `rewrite.enable`."""
     require_hooks(spark)
     match statement:
         case Explain(query, dry_run):

@@ -1,7 +1,7 @@
 """Run a query with its indexes and without, and compare the rows.
 
-Rows are compared as a multiset, by hashes that Spark sums up where the rows are: nothing is
-collected but one row of each run, however large the result.
+Rows are compared as a multiset, by sums of their hashes, which executors compute. So each run
+returns one row to the driver, however large the result is.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rewrite.observe.queries import active_session, frame_of
 __all__ = ["Verification", "alarms", "verify"]
 
 _CLOSE = 1e-11
-"""Of sums of floats: as much may another order of addition change."""
+"""Maximum relative difference of sums of floats that are added in another order."""
 
 _BY_ORDER = re.compile(
     r"\b(any_value|approx_percentile|array_agg|collect_list|collect_set|first|first_value|last"
     r"|last_value|listagg|max_by|min_by|mode|nth_value|percentile_approx|string_agg)\("
 )
-"""Functions whose answer depends on the order in which rows come."""
+"""Functions whose result depends on the order of rows."""
 
 _GROUPING = ("Aggregate", "Window")
 _ANY_ROWS = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample", "Deduplicate")
@@ -36,9 +36,10 @@ _ANY_ROWS = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample", "Deduplica
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Two runs that gave the same rows: how many, and the files that each of them opened.
+    """Two runs with the same rows: the number of rows, and of files that each run opened.
 
-    `note` says where the rows are the same only but for the last digits of floats.
+    `opened` counts the files of the run with indexes, `without` those of the run without. `note`
+    is set if floats differ in their last digits.
     """
 
     rows: int
@@ -53,13 +54,14 @@ class Verification:
 
 
 def verify(df: DataFrame | str) -> Verification:
-    """Run a query with its indexes and without; raises WrongAnswer where the rows differ.
+    """Run a query with its indexes and without; raises WrongAnswer if the rows differ.
 
-    Rows are equal as Spark groups them: NaN is NaN, -0.0 is 0.0, and the order does not matter.
-    Sums of floats may differ in their last digits, because fewer files are added in another order.
-    Raises SkippingError for a query whose rows are up to chance (rand(), LIMIT without ORDER BY),
-    SessionError without `rewrite.enable`. What `df.cache()` holds is not run again. The query may
-    be SQL, for the active session; a command is a StatementError, and is not run.
+    Rows are equal as in Spark's GROUP BY: NaN equals NaN, -0.0 equals 0.0, and the order does not
+    matter. Sums of floats may differ in their last digits, because Spark adds them in another
+    order. Data in `df.cache()` is not computed again. SQL text runs in the active session.
+
+    Raises SkippingError for a non-repeatable query (rand(), LIMIT without ORDER BY), SessionError
+    without `rewrite.enable`, and StatementError for a command, which is not run.
     """
     if isinstance(df, str):
         df = frame_of(active_session(), df)
@@ -68,7 +70,7 @@ def verify(df: DataFrame | str) -> Verification:
     plan: Any = df._jdf.queryExecution().analyzed()
     chance = _chance(plan)
     if chance is not None:
-        raise SkippingError(f"a query that is not deterministic cannot be verified: {chance}")
+        raise SkippingError(f"cannot verify a query that is not deterministic: {chance}")
     ours, explained = _run(df, plan, enabled=True)
     control, without = _run(df, plan, enabled=False)
     note = _compare(ours, control, df, explained)
@@ -78,7 +80,7 @@ def verify(df: DataFrame | str) -> Verification:
 
 
 def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
-    """The digest of a run in a session of its own, which has the settings of the frame's."""
+    """Run a plan in a clone of the session; return the digest of its rows, and its scans."""
     spark = df.sparkSession
     clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     clone.conf.set("spark.skipping.enabled", str(enabled).lower())
@@ -90,7 +92,7 @@ def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
 
 
 def _digest(df: DataFrame) -> DataFrame:
-    """One row: how many rows there are, sums of their hashes, and of their floats."""
+    """Return one row: the number of rows, sums of their hashes, and sums of their floats."""
     types = [field.dataType for field in df.schema]
     named = df.toDF(*(f"c{i}" for i in range(len(types))))
     whole, coarse, sums = [F.lit(len(types))], [F.lit(len(types))], []
@@ -113,7 +115,7 @@ def _digest(df: DataFrame) -> DataFrame:
 
 
 def _hashable(column: Column, type: DataType) -> Column:
-    """Maps and variants do not hash; their text does."""
+    """Return a column that Spark can hash: JSON text if the type contains maps or variants."""
     return F.to_json(F.struct(column)) if _hides(type) else column
 
 
@@ -128,13 +130,13 @@ def _hides(type: DataType) -> bool:
 
 
 def _sum_hashes(values: list[Column]) -> list[Column]:
-    """Sums of two hashes, which no order of the rows changes; sums in 38 digits do not overflow."""
+    """Return sums of two hashes, independent of the order of rows; 38 digits do not overflow."""
     hashes = F.xxhash64(*values), F.xxhash64(F.lit("again"), *values)
     return [F.sum(h.cast("decimal(20,0)")).alias(f"h{i}") for i, h in enumerate(hashes)]
 
 
 def _compare(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> str | None:
-    """What is to be said of rows that are the same; raises WrongAnswer where they are not."""
+    """Compare two digests: return None or a note if they agree, raise WrongAnswer if not."""
     if ours["rows"] == control["rows"]:
         if ours["whole"] == control["whole"]:
             return None
@@ -142,13 +144,13 @@ def _compare(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> 
             i for i, f in enumerate(df.schema) if isinstance(f.dataType, FloatType | DoubleType)
         ]
         if ours["coarse"] == control["coarse"] and all(_close(ours, control, i) for i in floats):
-            return "floats differ in their last digits, as another order of addition makes them"
+            return "floats differ in their last digits, because rows are added in another order"
         found = f"{ours['rows']:,} rows with the indexes and without, but not the same ones"
     else:
         found = f"{ours['rows']:,} rows with the indexes, {control['rows']:,} without"
     raise WrongAnswer(
-        f"{found}. An index is wrong: spark.conf.set('spark.skipping.enabled', 'false') reads "
-        "right, and DROP and CREATE SKIPPING INDEX builds it anew; please report this\n"
+        f"{found}. An index is wrong: set spark.skipping.enabled to false for correct results, "
+        "rebuild the index with DROP and CREATE SKIPPING INDEX, and please report this\n"
         f"{explained}"
     )
 
@@ -165,18 +167,18 @@ def _count_files(explained: Explanation) -> int:
 
 
 def _chance(plan: Any) -> str | None:
-    """What makes the rows of a plan up to chance."""
+    """Return the reason why a plan is non-repeatable, or None."""
     if not plan.deterministic():
-        return "it has a function that answers otherwise each time"
+        return "it has a function whose result differs from run to run"
     todo = [plan]
     while todo:
         node = todo.pop()
         name = str(node.nodeName())
         if name in _ANY_ROWS and not (name.endswith("Limit") and _is_sorted(node)):
-            return f"{name} takes any of the rows"
+            return f"{name} returns any of the rows"
         by_order = _BY_ORDER.search(str(node.expressions())) if name in _GROUPING else None
         if by_order is not None:
-            return f"{by_order[1]} answers by the order of rows"
+            return f"the result of {by_order[1]} depends on the order of rows"
         children = node.children()
         todo.extend(children.apply(i) for i in range(children.size()))
     return None
@@ -189,8 +191,9 @@ def _is_sorted(node: Any) -> bool:
 
 
 def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
-    """Files that an index wrongly pruned, oldest first, as far as `spark.skipping.shadow` saw.
+    """Return the wrongly pruned files that sampled verification found, oldest first.
 
-    Raises SessionError without `rewrite.enable`.
+    `spark.skipping.shadow` sets how many pruned files are verified. Raises SessionError without
+    `rewrite.enable`.
     """
     return tuple(require_hooks(spark).shadow.alarms)

@@ -235,7 +235,7 @@ def a_session_that_has_run_sql_is_cloned(folder: Path) -> None:
         used.sql("CREATE TEMPORARY VIEW kept AS SELECT 7 AS x")
         used.conf.set("spark.sql.shuffle.partitions", "3")
         spark, text = said(lambda: rewrite.enable(used))
-        assert "go on with the clone that enable returned" in text
+        assert "use the clone that enable returned" in text
         assert not spark._jsparkSession.equals(used._jsparkSession)
         assert spark.table("kept").first() == (7,)
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"

@@ -122,7 +122,7 @@ class TestWhatCannotBe:
             ('java version "1.8.0_292"', "is 1.8.0_292"),
             ('openjdk version "23" 2024-09-17', "is 23"),
             ('openjdk version "25.0.1" 2025-10-21 LTS', "is 25.0.1"),
-            ("Segmentation fault", "does not tell its version"),
+            ("Segmentation fault", "does not print its version"),
         ],
     )
     def test_the_wrong_java(

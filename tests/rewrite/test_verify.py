@@ -139,9 +139,9 @@ class TestVerify:
     @pytest.mark.parametrize(
         ("query", "why"),
         [
-            ("SELECT rand(), id FROM {t}", "answers otherwise each time"),
-            ("SELECT first(id) FROM {t}", "first answers by the order of rows"),
-            ("SELECT id FROM {t} LIMIT 3", "Limit takes any of the rows"),
+            ("SELECT rand(), id FROM {t}", "differs from run to run"),
+            ("SELECT first(id) FROM {t}", "first depends on the order of rows"),
+            ("SELECT id FROM {t} LIMIT 3", "Limit returns any of the rows"),
             ("SELECT count(*) FROM (SELECT id FROM {t} LIMIT 3)", "Limit takes any"),
             ("SELECT id FROM {t} TABLESAMPLE (10 PERCENT)", "Sample takes any"),
         ],

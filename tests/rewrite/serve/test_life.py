@@ -81,7 +81,7 @@ def test_a_token_over_tls(server: Server, folder: Path) -> None:
         (["--connect", "0.0.0.0:0"], "Spark Connect would let in everybody"),
         (["--thrift", "[::]:0"], "the Thrift server would let in everybody"),
         (["--thrift", "0.0.0.0:0", "--conf", "spark.hadoop.hive.server2.authentication=nosasl"],
-         "whatever name they give"),
+         "under any user name"),
     ],
 )  # fmt: skip
 def test_beyond_this_machine_only_with_authentication(arguments: list[str], said: str) -> None:
@@ -120,8 +120,11 @@ def test_a_port_that_is_taken(server: Server, service: str) -> None:
         (["--thrift", "::1:10000"], "'::1:10000' is not [HOST:]PORT"),
         (["--connect", "70000"], "'70000' is not"),
         (["--conf", "spark.master"], "'spark.master' is not spark.key=value"),
-        (["--conf", "spark.connect.grpc.binding.port=1"], "is what --connect and --thrift say"),
-        (["--conf", "spark.hive.server2.authentication=NONE"], "is spark.hadoop.hive.server2.auth"),
+        (["--conf", "spark.connect.grpc.binding.port=1"], "use --connect and --thrift instead of"),
+        (
+            ["--conf", "spark.hive.server2.authentication=NONE"],
+            "use spark.hadoop.hive.server2.auth",
+        ),
     ],
 )
 def test_wrong_arguments(arguments: list[str], said: str) -> None:
