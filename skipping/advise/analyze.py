@@ -40,26 +40,26 @@ from skipping.tables.open import open_table
 __all__ = ["Advice", "analyze", "list_kinds"]
 
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
-"""Kinds that are tried with other parameters too."""
+"""Index types that are also measured with other parameters."""
 
 _UNMEASURED = frozenset({"ADDRESSES"})
-"""Kinds that are for other questions than those that are drawn: for networks."""
+"""Index types for conditions that are not measured, such as networks."""
 
 _EXPRESSIONS = 8
-"""Expressions that are measured, those asked for most often: Spark reads the sample for each."""
+"""Maximum number of expressions to measure, most frequent first: each one reads the sample."""
 
 _COMPOSITES = 4
-"""Composites that are measured, those asked for most often."""
+"""Maximum number of multi-column indexes to measure, most frequent first."""
 
 _UNKNOWN = (None,) * len(KEYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What ANALYZE found; `print` it.
+    """The result of ANALYZE; `print` it.
 
-    `files` and `bytes` are those of the table, of which `sampled_files` and `sampled_bytes` were
-    looked at; figures are of the whole table, estimated where not all of it was.
+    The table has `files` files with `bytes` bytes; ANALYZE read a sample of `sampled_files` files
+    with `sampled_bytes` bytes. All other figures are estimates for the complete table.
     """
 
     table: str
@@ -71,12 +71,12 @@ class Advice:
 
     @property
     def ddl(self) -> str | None:
-        """A CREATE SKIPPING INDEX with every kind that is advised; None if none is."""
+        """A CREATE SKIPPING INDEX with all recommended index types; None without any."""
         listed = [f"{c.sql} {kind.spelling}" for c in self.columns for kind in c.all_advised]
         return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """As `ANALYZE SKIPPING INDEX` shows it: a row a column and kind."""
+        """Return the rows of `ANALYZE SKIPPING INDEX`: one for each column and index type."""
         return [row for c in self.columns for row in self._rows(c)]
 
     def _rows(self, column: ColumnAdvice) -> list[tuple[Any, ...]]:
@@ -139,10 +139,10 @@ def analyze(
     columns: Sequence[str] | None = None,
     files: int | None = None,
 ) -> Advice:
-    """Advise an index for a table, from at most so many of its files (FILES unless given).
+    """Advise an index for a table, from a sample of at most `files` files (default FILES).
 
-    `columns`: all unless given. Writes nothing. Raises TableError, and DefinitionError for a column
-    that is not there.
+    `columns` limits the columns. Writes nothing. Raises TableError, and DefinitionError for an
+    unknown column.
     """
     settings = settings_of(spark)
     opened = open_table(spark, table)
@@ -210,7 +210,7 @@ def _is_text(history: Sequence[RecordedPredicate]) -> bool:
 
 
 def _expressions(columns: Columns, history: Sequence[RecordedPredicate]) -> Iterator[TableColumn]:
-    """The expressions that were asked for, as CREATE would take them in this session."""
+    """Yield the expressions of recorded predicates that CREATE accepts in this session."""
     wanted = {asked.identity: asked.sql for asked in history if asked.computed}
     for identity, sql in list(wanted.items())[:_EXPRESSIONS]:
         try:
@@ -226,7 +226,7 @@ def _composites(
 ) -> list[tuple[TableColumn, list[RecordedPredicate]]]:
     """Return the multi-column candidates of recorded predicates, with these predicates.
 
-    Not of columns by which the table is divided: of these it knows more than its files tell.
+    Partitioning columns are left out: the table itself already skips by them.
     """
     there = {column.identity: column for column in columns.values()}
     found: dict[str, tuple[TableColumn, list[RecordedPredicate]]] = {}
@@ -241,7 +241,7 @@ def _composites(
 
 
 def _plan_files(table: Table, column: TableColumn) -> Planned | None:
-    """Asks the table which files it keeps, where it is partitioned by what the column says."""
+    """Return a function that plans a scan of a table partitioned by a column; None for others."""
     if not column.partitioning.transforms:
         return None
 
@@ -250,7 +250,7 @@ def _plan_files(table: Table, column: TableColumn) -> Planned | None:
         try:
             for condition in _conditions(leaf, spell_column(column), column.type):
                 paths.update(table.files(where=condition)["path"].to_pylist())
-        except SkippingError:  # of a value that no text says, as NaN
+        except SkippingError:  # a value without a literal, such as NaN
             return None
         return len(paths)
 
@@ -277,7 +277,7 @@ def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
         case Compare(_, op, value):
             yield f"{name} {op} {_constant(value, type)}"
         case _:
-            raise AssertionError(f"a question is for values, not {leaf}")
+            raise AssertionError(f"a drawn leaf has values, unlike {leaf}")
 
 
 def _constant(value: Value, type: str) -> str:
@@ -302,7 +302,7 @@ def _advise_against(column: TableColumn, asked: Sequence[RecordedPredicate]) -> 
 def list_kinds(
     column: TableColumn, providers: tuple[str, ...], *, text: bool = False
 ) -> list[Work]:
-    """Every kind of the column that is measured by keys; with `text`, also those by substrings."""
+    """Return the index types to measure for a column; with `text`, also those for substrings."""
     if column.partition or column.refusal is not None:
         return []
     found: list[Work] = []

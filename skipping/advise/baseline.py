@@ -1,7 +1,8 @@
-"""What is read without a kind that may be advised: it is worth only what it keeps less than that.
+"""Estimate how many files a query reads without the index type that may be recommended.
 
-Of a column that is the table itself, by the bounds in its log and its partitions. Of a composite it
-is what the best kinds of its columns leave together, each asked for its part of a tuple.
+An index type only saves files below this baseline. For a column the baseline is the table itself:
+the bounds in its log and its partitions. For a multi-column index it is the best single-column
+index type of each column, which evaluates its part of a tuple.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ _PLANNED = 8
 """The table plans a scan only for one in this many draws."""
 
 Planned: TypeAlias = Callable[[Leaf], int | None]
-"""How many files the table itself plans to read for a leaf; None where it cannot say."""
+"""Returns how many files the table itself plans to read for a leaf; None if it cannot plan it."""
 
 
 class Baseline(Protocol):
-    """What keeps files without the kinds of a column."""
+    """What prunes files without the index types of a column."""
 
     @property
     def name(self) -> str:
-        """What it is, in the plural, for people."""
+        """The name in reports, in the plural."""
 
     def estimate_files(self, draws: Sequence[Draw]) -> float | None:
-        """Files of the table that it keeps for questions, on average; None: it knows nothing."""
+        """Return the average number of files that queries read; None without any statistics."""
 
 
 class TableItself:
-    """The bounds in a table's log, and its partitions; `planned` asks those that are made of it."""
+    """The bounds in a table's log, and its partitions, which `planned` evaluates."""
 
     def __init__(self, sample: Sample, files: int, planned: Planned | None = None) -> None:
         self._sample, self._files, self._planned = sample, files, planned
 
     @property
     def name(self) -> str:
-        """Says which partitions."""
+        """The name in reports, with the partitions."""
         column = self._sample.work[0].column
         if not column.partitioning.transforms:
             return "the table's own bounds"
@@ -62,7 +63,7 @@ class TableItself:
         return partitions if column.bounded is None else f"{partitions} and bounds"
 
     def estimate_files(self, draws: Sequence[Draw]) -> float | None:
-        """The fewer of both."""
+        """Return the smaller estimate of bounds and partitions."""
         both = (estimate_remaining_by_bounds(self._sample, draws, self._files), self._plans(draws))
         return min((n for n in both if n is not None), default=None)
 
@@ -74,7 +75,7 @@ class TableItself:
 
 
 class ColumnKinds:
-    """One kind of each column of a composite, with the sample that it was measured in."""
+    """One index type for each column of a multi-column index, and the sample it was measured in."""
 
     name = "the best kinds of its columns"
 
@@ -84,7 +85,7 @@ class ColumnKinds:
         self._types = [work.column.type for work in self._kinds]
         together: dict[str, pa.ChunkedArray] = {}
         for i, (work, alone) in enumerate(columns):
-            # A file that was not read for one of them is null there, which prunes nothing.
+            # A file without a sketch of one column is null there, which prunes nothing.
             rows = pc.index_in(sample.files["ordinal"], value_set=alone.files["ordinal"])
             sketches = sketches_of(work, alone.files).take(rows)
             for name in sketches.column_names:
@@ -92,7 +93,7 @@ class ColumnKinds:
         self._sketches = pa.table(together).combine_chunks()
 
     def estimate_files(self, draws: Sequence[Draw]) -> float | None:
-        """Evaluate each tuple on its own: independent keys of columns would keep more files."""
+        """Evaluate each tuple separately: lists of keys by column would prune fewer files."""
         return mean(
             [
                 estimate_remaining_by_tests(

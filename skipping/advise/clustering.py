@@ -1,9 +1,9 @@
-"""How a column lies in the files of a table, in the words that clustered tables are described in.
+"""Measure how well a table is clustered by a column.
 
-The *range* of a file goes from its least value to its greatest. Two files *overlap* where their
-ranges share a value; the *depth* at a file is the greatest number of files, itself included, whose
-ranges share one value with it. Depth 1 throughout is a perfectly clustered column: a point is in
-one range at most. A *constant* file has one value.
+The *range* of a file goes from its minimum to its maximum. Two files *overlap* if their ranges
+share a value. The *depth* at a file is the largest number of files, itself included, whose ranges
+share one value in its range. If the depth is 1 everywhere, the column is perfectly clustered: each
+value is in at most one range. A *constant* file has one value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Clustering:
-    """Averages over the files that hold a value; `constant` counts those with only one."""
+    """Averages over the files with a value; `constant` counts the files with exactly one."""
 
     files: int
     constant: int
@@ -30,7 +30,7 @@ class Clustering:
     depth: float
 
     def scale(self, files: int) -> Clustering:
-        """Extrapolate the averages to a table with `files` files; these are a random part of it."""
+        """Extrapolate the averages from this random sample to a table with `files` files."""
         if self.files < 2 or files <= self.files:
             return self
         more = (files - 1) / (self.files - 1)
@@ -39,7 +39,7 @@ class Clustering:
 
 
 def clustering(lows: pa.Array, highs: pa.Array) -> Clustering:
-    """Describe ranges given by normalised bounds; files without values (null) are left out.
+    """Measure ranges given by normalised bounds; files without values (null) are left out.
 
     >>> clustering(pa.array([1, 2, 9]), pa.array([4, 3, 9]))
     Clustering(files=3, constant=1, overlaps=0.6666666666666666, depth=1.6666666666666667)
@@ -49,7 +49,7 @@ def clustering(lows: pa.Array, highs: pa.Array) -> Clustering:
     files = len(lows)
     if not files:
         return Clustering(0, 0, 0.0, 0.0)
-    # Ranks, so that text and numbers are one case.
+    # Ranks make text and numbers one case.
     ranks = pc.rank(pa.concat_arrays([lows, highs]), tiebreaker="dense").to_numpy().astype(int) - 1
     first, last = ranks[:files], ranks[files:]
     starts, ends = np.sort(first), np.sort(last)
@@ -63,7 +63,7 @@ def clustering(lows: pa.Array, highs: pa.Array) -> Clustering:
 
 
 def _greatest(values: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
-    """The greatest of `values[first[i] : last[i] + 1]` for each i; a level covers 2**n values."""
+    """Return the maximum of `values[first[i] : last[i] + 1]` for each i, by a sparse table."""
     levels = [values]
     while 2 << len(levels) - 1 <= len(values):
         below, step = levels[-1], 1 << len(levels) - 1
@@ -77,9 +77,9 @@ def _greatest(values: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
 
 
 class SortedLayout:
-    """The table, sorted by the column into `files` equal files, as far as sampled rows tell.
+    """An estimate of the table sorted by the column into `files` equal files, from sampled rows.
 
-    Each of the rows stands for `weights` rows of the table.
+    Each sampled row represents `weights` rows of the table.
 
     >>> SortedLayout(pa.array([1, 1, 1, 2]), np.ones(4), files=8).count_files(pa.array([1]))
     6
@@ -92,7 +92,7 @@ class SortedLayout:
         ends = np.cumsum(weights[order.to_numpy()], dtype=float)
         ends *= files / (ends[-1] if len(ends) else 1)
         self._values = runs.values
-        # Where the rows of each value end, counted in files; they begin where the last one's end.
+        # The end of each value's rows, counted in files; they begin at the end of the value before.
         self._ends = np.append(0.0, ends[np.asarray(runs.run_ends.to_numpy(), np.int64) - 1])
 
     def count_files(self, keys: pa.Array) -> int:

@@ -1,9 +1,9 @@
-"""Questions that kinds are measured by, drawn from a sample of one column.
+"""Draw the predicates that measure index types, from a sample of one column.
 
-Keys are distinct values of some files, each file as likely as another, asked of *other* files
-where only a part of the table was seen: of the files that hold a key there is one for sure, and
-every other file is kept as often as the others that were seen. Substrings are parts of such keys. A
-range goes from one of the sampled values to another, a tenth of them later.
+Keys are distinct values of random files. If the sample is only a part of the table, keys come from
+one half of the sampled files and are looked up in the other half. So the estimate for the table is
+the files that the keys came from, and of all others the fraction that the index type keeps in the
+second half. Substrings are parts of such keys. A range covers a tenth of the sampled values.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = [
 ]
 
 KEYS = (1, 10, 100)
-"""Keys of the questions that kinds are measured by."""
+"""Numbers of keys for which index types are measured."""
 
 _DRAWS = {1: 48, 10: 24, 100: 12}
 _RANGES = 24
 
 _SEARCHED = 6
-"""The length of a substring to search for, in characters, or that of the value if shorter."""
+"""The length of a substring in characters; a shorter value is used completely."""
 
 _WIDTH = 0.1
-"""Of the sampled values, how many lie in a range."""
+"""The fraction of the sampled values in a range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Leaves of which one has to hold, and which rows (files) of the sample to ask about.
+    """Leaves, at least one of which must hold, and the rows (files) of the sample to look up.
 
-    `keys` are the values in the leaves: one leaf has all, or each has one of its own. `sources` of
-    the table's files have a key because it was taken from them; 0 where all are asked.
+    `keys` are the values in the leaves: one leaf has all of them, or each leaf has one. `sources`
+    is the number of the table's files that keys came from; 0 if all files are looked up.
     """
 
     leaves: tuple[Leaf, ...]
@@ -68,12 +68,12 @@ class Draw:
     sources: float
 
     def scale(self, kept: int, files: int) -> float:
-        """Extrapolate a number of kept rows (files of the sample) to the files of the table."""
+        """Extrapolate a number of rows (files of the sample) to the files of the table."""
         return self.sources + kept * (files - self.sources) / len(self.rows)
 
 
 def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
-    """Questions for `k` values, in a table of `files` files."""
+    """Draw predicates for `k` values, in a table with `files` files."""
     seen = sample.files
     rng = np.random.default_rng(k)
     held = np.flatnonzero(seen["distinct"].to_numpy() > 0)
@@ -84,7 +84,7 @@ def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
     for _ in range(_DRAWS[k]):
         asked, from_ = np.arange(len(seen)), held
         if not whole:
-            # One half provides the keys, the other is searched for them.
+            # One half provides the keys, the other half is looked up.
             order = rng.permutation(len(seen))
             from_, asked = order[: len(seen) // 2], order[len(seen) // 2 :]
             from_ = from_[np.isin(from_, held)]
@@ -100,7 +100,7 @@ def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
 
 
 def substrings(draws: Sequence[Draw]) -> list[Draw]:
-    """The same questions for a part of each of their values, which are texts."""
+    """Draw the same predicates for a substring of each of their values."""
     rng = np.random.default_rng(0)
     return [replace(draw, leaves=tuple(_parts(draw.keys, rng))) for draw in draws]
 
@@ -112,7 +112,7 @@ def _parts(texts: pa.Array, rng: np.random.Generator) -> Iterator[Contains]:
 
 
 def ranges(sample: Sample) -> list[Draw]:
-    """Questions for all values between two."""
+    """Draw predicates for ranges of values."""
     found = sample.files["keys"].combine_chunks().flatten()
     if not len(found):
         return []
@@ -137,7 +137,7 @@ def estimate_remaining(work: Work, draws: Sequence[Draw], seen: pa.Table, files:
 
 
 def sketches_of(work: Work, seen: pa.Table) -> pa.Table:
-    """The columns of a sample that are the work's."""
+    """Return the columns of a sample that contain the sketches of the work."""
     return seen.select(entry_schema([work]).names[len(IDENTITY) :]).combine_chunks()
 
 
@@ -154,9 +154,9 @@ def estimate_remaining_by_tests(
 
 
 def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
-    """What a kind is asked where one of the leaves has to hold; None if it has no opinion.
+    """Translate leaves, at least one of which must hold, to tests; None if one has no tests.
 
-    The sketches' names begin with `of`.
+    The names of the sketches get the prefix `of`.
     """
     provider, sketch = work.provider, f"{of}{work.indexed.sketch}"
     legs = [
@@ -169,9 +169,9 @@ def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate |
 
 
 def estimate_remaining_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
-    """Files that the table's own bounds keep: cut alike, keys compare with bounds as cut ones.
+    """Estimate how many files the table's own bounds keep; None if it has none of the column.
 
-    None where the table keeps no bounds of the column.
+    Bounds may be truncated. Keys are truncated to the same length, so the comparison stays correct.
     """
     most = sample.work[0].column.bounded
     if most is None:
@@ -206,5 +206,5 @@ def _truncate(values: pa.Array | pa.ChunkedArray, most: int) -> list[Any]:
 
 
 def mean(numbers: Sequence[float]) -> float:
-    """Their mean; 0 of none."""
+    """Return the mean; 0 for no numbers."""
     return float(np.mean(numbers)) if numbers else 0.0

@@ -1,9 +1,9 @@
 """Recommend index types for columns, from measurements in a sample of files.
 
 An index type is evaluated as in a query: its own tests over its own sketches, for one key and for
-several (`skipping.advise.questions`). `sorted` is the estimate for a table with as many files,
-sorted by the column (`skipping.advise.clustering`). For a recorded predicate the saving is the
-files that its queries opened, less the fraction that the index type keeps.
+several (`skipping.advise.questions`). `sorted` is the estimate for the table sorted by the column,
+with the same number of files (`skipping.advise.clustering`). For a recorded predicate the saving is
+the files that its queries opened, less the fraction that the index type keeps.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from skipping.tables import TableColumn
 __all__ = ["FOR_TEXT", "KEYS", "ColumnAdvice", "KindAdvice", "advise", "best_works", "spell_column"]
 
 FOR_TEXT = ("NGRAM",)
-"""Kinds that are measured by substrings, where queries asked for them, and not by values."""
+"""Index types that are measured by substrings instead of values, if queries searched for them."""
 
 _WORTH = 0.5
-"""A kind is worth it that keeps at most this share of the files for one of the questions."""
+"""An index type is useful if it keeps at most this fraction of the files for 1, 10 or 100 keys."""
 
 _ALIKE = 0.02
-"""Shares that differ by no more are alike."""
+"""Fractions that differ by at most this much count as equal."""
 
 _SMALL = 0.01
-"""Of a file's bytes a sketch may take so much before one that answers less is preferred."""
+"""A sketch is small up to this fraction of its file; small ones win over those for more forms."""
 
 
 @dataclass(frozen=True, slots=True)
 class KindAdvice:
-    """One kind on one column: `kept` files of the table for so many keys, and what it costs.
+    """One index type on one column: its effect and its cost.
 
-    `known` is the share of files whose sketch is known; `bytes` and `seconds` are those of a file,
-    the seconds to read the column included, as if the kind were alone on it. `answers` counts the
-    forms of conditions (`=`, `IN`, `<`, ...) that it has an opinion on. Of a kind for texts the
-    keys are substrings. `asked` scans had conditions that it would have answered and nothing did:
-    then `saved_files`, of `saved_bytes`, would not have been opened.
+    `kept` are the files that it keeps for KEYS[i] keys (substrings for a text index). `known` is
+    the fraction of files with a known sketch. `bytes` and `seconds` are the cost for one file, with
+    the time to read the column for this index type only. `answers` counts the forms of conditions
+    (`=`, `IN`, `<`, ...) that it supports. `asked` scans had conditions that no index supported and
+    this one would: it would have saved `saved_files` files with `saved_bytes` bytes.
     """
 
     spelling: str
@@ -75,13 +75,12 @@ class KindAdvice:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
-    """One column: how it lies, what each kind does on it, and what a sorted table would do.
+    """One column: its clustering, the effect of each index type, and that of a sorted table.
 
-    `bounds` are the files that are kept without it: by the bounds in the table's log and its
-    partitions, which needs no index, and empty where it has neither of the column; of a composite
-    by kinds of its columns. `own` says which of these it is (Baseline). `sorted` is empty for an
-    expression and a composite. `asked` is what queries asked of it in vain; `sql` is how CREATE
-    spells it.
+    `bounds` are the files that the baseline keeps, and `own` is its name (Baseline): the table's
+    own bounds and partitions, or for a multi-column index the best index types of its columns. It
+    is empty without any statistics. `sorted` is empty for expressions and multi-column indexes.
+    `asked` are the recorded predicates without an index; `sql` is the column as CREATE spells it.
     """
 
     name: str
@@ -98,17 +97,17 @@ class ColumnAdvice:
 
     @property
     def advised(self) -> KindAdvice | None:
-        """The kind to index it with for its values, if any; else that for its text."""
+        """The recommended index type for its values, else that for its text, else None."""
         return next(iter(self.all_advised), None)
 
     @property
     def all_advised(self) -> tuple[KindAdvice, ...]:
-        """The kinds to index it with: at most one for its values, and one for its text."""
+        """The recommended index types: at most one for its values, and one for its text."""
         return tuple(sorted((k for k in self.kinds if k.advised), key=lambda k: k.for_text))
 
 
 def spell_column(column: TableColumn) -> str:
-    """A column as SQL wants it: `my col`.`x.y`.z, (a, b), or the expression that it is."""
+    """Return a column in SQL: `my col`.`x.y`.z, (a, b), or its expression."""
     if column.is_composite:
         return f"({', '.join(map(spell_column, column.reads))})"
     return column.name if column.expression else sql_name(split_parts(column.name))
@@ -120,9 +119,9 @@ def advise(
     asked: Sequence[RecordedPredicate] = (),
     baseline: Baseline | None = None,
 ) -> ColumnAdvice:
-    """What a sample of one column says of a table of `files` files.
+    """Recommend index types for a column of a table with `files` files, from a sample.
 
-    `baseline` is what keeps files without the column's kinds: the table's own bounds if not given.
+    `baseline` prunes files without these index types; by default it is the table itself.
     """
     column = sample.work[0].column
     spelled = spell_column(column)
@@ -166,9 +165,9 @@ def advise(
 
 
 def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Work, Sample]]:
-    """Of each column the kind for values that keeps least, advised or not, with its sample.
+    """Return for each column the index type for values that keeps the fewest files.
 
-    Of those alike the one that answers most: a filter may let pass what a list does not.
+    If several keep equally few, choose the one that supports most forms of conditions.
     """
     best = []
     for advice, sample in columns:
@@ -193,7 +192,7 @@ def _has_text(sample: Sample) -> bool:
 
 
 def _suffices(work: Work, sample: Sample) -> bool:
-    """Whether the same kind without parameters is known in every file."""
+    """Return whether the same index type without parameters has a known sketch of every file."""
     plain = [w for w in sample.work if w.indexed.kind == work.indexed.kind and not w.indexed.params]
     return any(all(sample.files[f"{w.indexed.sketch}_known"].to_pylist()) for w in plain)
 
@@ -225,7 +224,7 @@ def _measure_type(
 
 
 def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
-    """A condition of each form that there is for the column."""
+    """Yield a condition of each form that the column supports."""
     for draw in questions[1][:1]:
         (value,) = draw.keys.to_pylist()
         yield from (Compare("", "=", value), Compare("", "!=", value), Compare("", "<", value))
@@ -248,7 +247,7 @@ def _estimate_sorted_layout(
 
 
 def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tuple[float, ...]:
-    """Files that are kept without an index; empty where nothing is known of the column."""
+    """Return the files that the baseline keeps; empty if it has no statistics of the column."""
     kept = [baseline.estimate_files(draws) for draws in questions]
     if all(n is None for n in kept):
         return ()
@@ -256,11 +255,10 @@ def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tup
 
 
 class _History:
-    """The recorded predicates on a column, and the files that are kept for them without an index.
+    """The recorded predicates on a column, and the files that the baseline keeps for them.
 
-    Scans that had several of the conditions are counted for each, so what they would have saved
-    is that of the one condition, not of all together. What the baseline would have saved of what
-    they opened is not counted.
+    A scan with several conditions counts for each of them, so savings are those of one condition,
+    not of all together. Files that the baseline would have pruned do not count.
     """
 
     def __init__(
@@ -288,7 +286,7 @@ class _History:
                     span = estimate_remaining(work, self._spans, self._sample.files, self._files)
                 kept, own = span, self._own_span
             else:
-                # Of keys of joins it is not known how many they will be.
+                # The number of a join's keys may be unknown.
                 k = min(range(len(KEYS)), key=lambda i: abs(np.log10((each.keys or 10) / KEYS[i])))
                 kept, own = kind.kept[k], self._own[k] if each.form == VALUES else self._files
             share = max(0.0, 1 - kept / own) if own else 0.0
@@ -300,9 +298,10 @@ class _History:
 
 
 def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
-    """Of the kinds that are worth it one that keeps least, and less than there is without it.
+    """Return the useful index type that keeps the fewest files, fewer than the baseline, or None.
 
-    Of those alike a small one (`size` are a file's bytes), that answers most, and the smallest.
+    If several keep equally few, prefer small ones (`size` is a file's size in bytes), then those
+    that support more forms of conditions, then the smallest.
     """
 
     def share(kind: KindAdvice) -> float:
@@ -348,11 +347,11 @@ def _reason(column: ColumnAdvice, files: int) -> str:
     apart = min((k.kept[0] for k in column.kinds), default=files)
     if column.sorted and column.sorted[0] < 0.5 * apart:
         said.append(f"sorted by it {column.sorted[0]:,.0f} for 1 key")
-    said.extend(_in_vain(column))
+    said.extend(_describe_history(column))
     return f"{lies}: {'; '.join(said)}"
 
 
-def _in_vain(column: ColumnAdvice) -> Iterator[str]:
+def _describe_history(column: ColumnAdvice) -> Iterator[str]:
     """Describe recorded predicates, and the savings of the advised index types."""
     for each in column.asked:
         times = "once" if each.scans == 1 else f"{each.scans:,} times"

@@ -39,22 +39,23 @@ KEYS = 200
 """Distinct values of a file that are sent back, to ask for."""
 
 DRAWN = 1_000
-"""Rows of a file that are sent back, to lay them out anew."""
+"""Maximum number of rows that a file contributes to the estimate of a sorted table."""
 
 COUNTED = 1 << 20
-"""Distinct values of a file are counted up to here."""
+"""Maximum count of distinct values of a file."""
 
 _TOGETHER = 4
-"""Columns of one job: sketches of so many files and columns come back to the driver at once."""
+"""Columns of one job, which returns their sketches of all sampled files to the driver at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen of one column: a row a file that could be read, and how many could not.
+    """Measurements of one column: a row for each readable file, and the number of others.
 
-    Columns: those of entries for `work` (`skipping.stores`); `rows`, `nulls`, `distinct`; `low` and
-    `high`, the file's range; `keys`, some distinct values, and `drawn`, some rows' values, both
-    null-free and normalised; in nanoseconds `reading`, and `s1_building` for each of `work`.
+    `files` has the columns of entries for `work` (`skipping.stores`); `rows`, `nulls`, `distinct`;
+    `low` and `high`, the file's range; `keys`, some distinct values, and `drawn`, the values of
+    some rows, both null-free and normalised; the time `reading`, and `s1_building` etc. for each
+    item of `work`, in nanoseconds.
     """
 
     work: tuple[Work, ...]
@@ -63,7 +64,7 @@ class Sample:
 
 
 def choose_files(files: pa.Table, most: int) -> pa.Table:
-    """At most `most` of a table's files, at random, and at most BYTES of them or one."""
+    """Choose at most `most` random files of a table, with at most BYTES bytes, but at least one."""
     order = np.random.default_rng(0).permutation(len(files))[:most]
     taken = np.cumsum(files["size"].to_numpy()[order]) <= BYTES
     taken[:1] = True
@@ -73,15 +74,15 @@ def choose_files(files: pa.Table, most: int) -> pa.Table:
 def measure_files(
     spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], *, name: str
 ) -> list[Sample]:
-    """Measure the work on each column, none of them a partition column, in these files of a table.
+    """Measure the work on each column in these files of a table. No column is a partition column.
 
     Raises TableError for storage that Python cannot open.
     """
     storage = session_storage(spark, files["path"])
     if len(files) and not can_open(files["path"][0].as_py(), storage):
         raise TableError(
-            f"ANALYZE reads files with Python, which cannot open {files['path'][0]} with what the "
-            "session says of its storage"
+            f"ANALYZE reads files with Python, which cannot open {files['path'][0]} with the "
+            "session's settings of storage"
         )
     numbered = files.select(["path", "size", "stamp"]).append_column(
         "file", pa.array(range(len(files)), pa.int64())
@@ -102,7 +103,7 @@ def measure_files(
 def _measure(
     spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], locate: Locate
 ) -> list[list[bytes]]:
-    """For each column what `measure_file` gives of each file that it can be read in."""
+    """Return for each column the results of `measure_file` for its readable files."""
 
     def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

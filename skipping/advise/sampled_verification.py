@@ -1,7 +1,7 @@
-"""Read files again that an index pruned, and see whether they hold a match after all.
+"""Read pruned files again, and check whether they hold a match.
 
-Nothing of the index is used: each file is read anew, all values of the columns that the condition
-names, and the condition is asked of those. So a wrong entry shows, whatever made it wrong.
+The check does not use the index: it reads all values of the condition's columns from each file, and
+evaluates the condition on them. So it finds a wrong entry, whatever the cause is.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from skipping.tables import Columns
 __all__ = ["Verification", "verify_files"]
 
 _ALL = 1 << 40
-"""A cap of a value list that no file reaches."""
+"""A limit of a value list that no file reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How many files could be read, and the paths of those that were wrongly pruned."""
+    """The number of files that could be read, and the paths of the wrongly pruned ones."""
 
     files: int
     wrong: tuple[str, ...]
@@ -45,11 +45,11 @@ def verify_files(
     *,
     dated: bool,
 ) -> Verification:
-    """Look whether files (IDENTITY columns) that were pruned for a predicate hold a match.
+    """Check whether files (IDENTITY columns) that a lookup pruned hold a match.
 
-    A match is looked for as an index does: leaf by leaf, so that of an And it is enough that some
-    row satisfies each. A file that is gone, or of which a column cannot be read exactly, is passed
-    over. Predicate and `asked` are those of the question (`skipping.lookup.lookup`).
+    Each leaf is evaluated on all rows of a file, like an index does: an And matches a file if some
+    row satisfies each operand. A deleted file, or one with a column that cannot be read exactly, is
+    left out. `predicate` and `asked` are those of the lookup (`skipping.lookup.lookup`).
     """
     named = {leaf.column for leaf in leaves(predicate)}
     named |= {i.identity for i in definition.columns if i.parts and named.issuperset(i.of)}
