@@ -1,13 +1,13 @@
-"""Filters of scan requests: JSON from any client, read as far as it is understood.
+"""Read the filters of scan requests: JSON from any client.
 
-What is not understood is true, whichever way it stands under NOT, so a filter read here holds for
-every row that the client's own filter would return. The one exception is what a client leaves to
-the plan altogether: Spark does not evaluate again what only selects partitions, and counts rows by
-the files planned for it. So partitions are compared exactly, also by transforms
-(`bucket[16](id) = 3`), and a filter that cannot be read on columns of partitions is not `exact`.
+An unsupported part counts as true, above and below NOT. So the filter holds for each row that the
+client's own filter returns. One use of filters needs more: Spark does not evaluate conditions on
+partitions again, and counts rows by the files planned for them. So partitions are compared
+exactly, also by transforms (`bucket[16](id) = 3`), and a filter with an unsupported condition on
+partition columns is not `exact`.
 
-Names are those of the schema that the client had: the current one, the snapshot's, or one from
-before a rename. A name stands for a column only if it never stood for another.
+A client uses the names of some schema: the current one, the snapshot's, or one from before a
+rename. A name is resolved only if it never belonged to another column.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def hash_caller(headers: Headers) -> bytes:
 
 
 def hash_payer(headers: Headers, caller: bytes) -> bytes:
-    """Return a digest of the caller's token, or the caller if there is none."""
+    """Return a digest of the caller's token, or the caller without a token."""
     tokens = [value.split()[-1:] for key, value in headers if key.lower() == b"authorization"]
     return hashlib.sha256(b"".join(tokens[0])).digest() if tokens else caller
 

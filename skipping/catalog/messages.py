@@ -83,8 +83,8 @@ class Channel:
     def _wait(self, option: int, deadline: float) -> None:
         """Let the next call wait until a deadline.
 
-        By the socket's own option: `settimeout` polls, which a worker, who may have no descriptor,
-        may not.
+        This sets an option of the socket, because `settimeout` calls poll(), which is forbidden to
+        workers.
         """
         left = deadline - time.monotonic()
         if left <= 0:

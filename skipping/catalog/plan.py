@@ -224,7 +224,7 @@ class Planner:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"
 
     def _select_files(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
-        """The places of the files that may have a matching row."""
+        """Return the positions of the files that can have a matching row."""
         rows = wanted.rows
         live = _matching_partitions(table, files, wanted)
         if rows == AlwaysTrue() or not live.any():
@@ -232,7 +232,7 @@ class Planner:
         survivors = np.flatnonzero(live & ~self._prune_by_index(table, files, wanted))
         kept = self._within_bounds(table, files, survivors, wanted)
         if len(kept) == 0 and len(survivors) < np.count_nonzero(live):
-            # A witness, if Iceberg's own planning would name any.
+            # Keep one file if Iceberg's own planning would keep any.
             others = np.setdiff1d(np.flatnonzero(live), survivors, assume_unique=True)
             kept = self._within_bounds(table, files, others, wanted, first=True)
         return kept
@@ -246,7 +246,7 @@ class Planner:
         *,
         first: bool = False,
     ) -> Ordinals:
-        """Of these files those whose bounds do not exclude a match; with `first`, one of them."""
+        """Return the files whose bounds allow a match; with `first`, at most one of them."""
         within = InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True)
         bounds = TrustedBounds(table.metadata, extract_field_ids(within.expr))
         deadline = time.monotonic() + _EVALUATING
@@ -297,7 +297,7 @@ def _list_specs(table: Contents, files: Files) -> list[Any]:
 
 
 def _matching_partitions(table: Contents, files: Files, wanted: Filter) -> Any:
-    """For each file whether its partition may have a match: exactly, by Iceberg's projections."""
+    """Return for each file whether its partition can have a match, by Iceberg's projections."""
     matches = np.ones(len(files.groups), bool)
     specs, types = table.metadata.specs(), table.types
     for id, numbers in files.specs.items():

@@ -326,7 +326,7 @@ class _Service:
         return await run_sync(load, limiter=self._parsing)
 
     def _open_table(self, caller: bytes, path: str, said: dict[str, Any]) -> _LoadedTable:
-        """A loaded table, with what reads its files as the caller may."""
+        """Return a loaded table, with a reader of its files that has the caller's rights."""
         metadata = said["metadata"]
         location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
@@ -334,9 +334,9 @@ class _Service:
         return _LoadedTable(caller, path, stated, json.dumps(metadata).encode(), io)
 
     async def _plan(self, asked: _ClientRequest, path: str, do: str) -> Response:
-        """A plan, or another page of one, for a caller who may load the table."""
+        """Return a plan or its next page, if the caller may load the table."""
         table = await self._load(asked, path)
-        # Nothing is kept of the body of a caller who may not load the table.
+        # If the caller may not load the table, the body of the request is read and dropped.
         keeps = not isinstance(table, Response)
         parts: list[bytes] = []
         try:

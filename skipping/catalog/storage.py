@@ -44,10 +44,10 @@ _CREDENTIALS = {
     "gs": r"gcs\.oauth2\.token",
     "abfs": r"adls\.(account-key|sas-token.*|connection-string|client-secret)",
 }
-"""By scheme, the properties that say who reads; without one it is this process itself."""
+"""Properties with credentials, by scheme. Without one this process's own credentials count."""
 
 _REFUSAL = re.compile(r"(?i)denied|forbidden|invalid.?access|signature|expired|status 40[013]")
-"""How object stores, and those who ask them, say that credentials will not do."""
+"""Messages of object stores and their clients for missing or wrong credentials."""
 
 _OUTSIDE = (
     "a manifest is outside of the table's folder, and the catalog gave no credentials of the "
@@ -57,21 +57,21 @@ _OUTSIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file or folder: the name of its storage, the bucket or container, and the path in it."""
+    """A file or folder: the scheme of its storage, the bucket or container, and the path."""
 
     scheme: str
     authority: str
     path: str
 
     def is_below(self, folder: Location) -> bool:
-        """Whether it is in a folder, which is not a whole bucket or file system."""
+        """Return whether it is in a folder. The root of a bucket or file system is no folder."""
         root = f"{folder.path.rstrip('/')}/"
         same = (self.scheme, self.authority) == (folder.scheme, folder.authority)
         return same and bool(root.strip("/")) and self.path.startswith(root)
 
 
 def parse_location(text: str) -> Location:
-    """The only meaning that a location has; raises PermissionError if it may have another."""
+    """Parse a location; raises PermissionError if other parsers could read it differently."""
     parts = _LOCATION.fullmatch(text)
     unsafe = _UNSAFE.search(text) or _CONTROL.search(unquote(text))
     if parts is None or unsafe or leads_out(text.encode(errors="replace")):
@@ -84,10 +84,10 @@ def parse_location(text: str) -> Location:
 
 
 class Storage:
-    """Files of the table that has a `metadata` file, which the catalog names.
+    """Files of a table, whose `metadata` file the catalog has named.
 
-    With the service's own credentials only files in the folder of the metadata file are read.
-    `place` is what says where bytes come from, without who asks for them.
+    With the service's own credentials it reads only files in the folder of the metadata file.
+    `place` identifies the storage, without credentials.
     """
 
     def __init__(

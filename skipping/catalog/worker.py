@@ -1,11 +1,11 @@
-"""A worker process: reads what the writers of one table wrote, for one caller of the service.
+"""Run a worker process, which decodes the metadata of one table for one caller of the service.
 
-Metadata, manifests and their lists are data of strangers. They are decoded here and nowhere else,
-by a process that has nothing to lose: no environment, no credentials, no file or socket but the one
-to the service, and no right to open another. The service reads files for it, and asks the index.
+Metadata files, manifest lists and manifests are untrusted. Only workers decode them: processes
+without environment and credentials, with a single socket to the service, that cannot open any other
+file or socket. The service reads files and the index on their behalf.
 
-The service starts one process with `main`, which imports everything and forks a worker for each
-socket that it is handed. It reads nothing that a stranger wrote.
+The service starts one process with `main`. It imports everything, and forks a worker for each
+socket that it receives. It reads no untrusted data itself.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class Bounds:
 class Job:
     """A request to the worker of a caller and table.
 
-    `metadata` is the text of the metadata file, and `version` equal for equal texts. `read` gives
-    the pieces of a file, and `find` what the index says of a predicate.
+    `metadata` is the text of the metadata file, and `version` is equal for equal texts. `read`
+    yields the pieces of a file, and `find` looks up a predicate in the index.
     """
 
     caller: Hashable

@@ -22,7 +22,7 @@ fields of structs              Below a null struct Arrow reads whatever is store
 =============================  =====================================================================
 
 Functions, casts, comparisons of two columns and everything else are unknown: they prune no file,
-and Arrow evaluates them all the same.
+and only Arrow evaluates them.
 """
 
 from __future__ import annotations
@@ -93,10 +93,7 @@ _NULL = pa.scalar(None, pa.bool_())
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A predicate for the rows of an expression, and the top-level columns that it names.
-
-    `columns` is None if they are unknown.
-    """
+    """A predicate for the rows of an expression, and its top-level columns (None if unknown)."""
 
     predicate: Predicate
     columns: frozenset[str] | None

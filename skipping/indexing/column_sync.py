@@ -55,7 +55,7 @@ def explain_uncomputable(definition: Definition, columns: Columns) -> str | None
 def _resolve_expression(
     indexed: IndexedColumn, columns: Columns
 ) -> tuple[TableColumn | None, str | None]:
-    """Return the column that an expression is today, or the reason why there is none."""
+    """Return the column of an expression with today's columns, or why it cannot be computed."""
     try:
         column = columns.compute(indexed.name, indexed.expression)
     except DefinitionError as error:

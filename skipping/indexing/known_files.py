@@ -38,10 +38,10 @@ def read_files(
     schema: Any,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Some files (path and bytes), at least one, by a format of Spark's, a FileFormat in Java.
+    """Return a DataFrame of files (path and bytes), at least one, read by a Java FileFormat.
 
-    `schema` in Python or Java. Sets settings of the session, which should be nobody else's. Without
-    other options a file that is not there, or is broken, fails the job.
+    `schema` is a Python or Java schema. The function changes settings of the session, so the
+    session must not be shared. By default a missing or damaged file fails the job.
     """
     for key, value in _SETTINGS.items():
         spark.conf.set(key, value)
@@ -54,7 +54,7 @@ def read_files(
     root = path(files[0][0])
     for i, (name, size) in enumerate(files):
         statuses[i] = status(size, False, 1, _BLOCK, 0, path(name))
-    # All of them as what is below the first: it is found in the cache, and only this index asks.
+    # Register all files as the listing of the first one's path: only this file index reads it.
     cache = sources.FileStatusCache.getOrCreate(session)
     cache.putLeafFiles(root, statuses)
     given = jvm.PythonUtils.toScalaMap({**_OPTIONS, **(options or {})})

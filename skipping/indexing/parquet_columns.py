@@ -121,15 +121,16 @@ def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None
     if len(found) > 1 or any(len(branch) != len(column.physical.path) for branch in found):
         raise UnknownError(f"field id {column.physical.field_id} is not where the table has it")
     by_id = found[0] if found else None
-    # PyIceberg goes by ids only if every field has one, else by the mapping, or it fails if there
-    # is none (`pyarrow_to_schema`); Iceberg in Spark as soon as any has one (`ReadConf.java`).
+    # PyIceberg uses ids only if every field has one. Otherwise it uses the mapping, or fails
+    # without a mapping (`pyarrow_to_schema`). Iceberg's Spark reader uses ids as soon as one field
+    # has an id (`ReadConf.java`).
     if column.physical.imported and not _have_ids(fields) and _by_names(fields, column) != by_id:
         raise UnknownError("the file has field ids on some columns only")
     return by_id
 
 
 def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
-    """As Iceberg reads files that came from elsewhere: each name stands for an id."""
+    """Find a column by the table's name mapping, as Iceberg reads imported files."""
     if not column.physical.imported:
         raise UnknownError("the file has no field ids, and the table no names for it")
     if _has_ids(fields):
@@ -164,7 +165,7 @@ def _has_ids(fields: list[pa.Field]) -> bool:
 
 
 def _have_ids(fields: list[pa.Field]) -> bool:
-    """Whether every field has one, but for the entries of a map, which are none in the table."""
+    """Return whether every field has an id. A map's entries are no field of the table."""
     for field in fields:
         inner = [field.type.field(i) for i in range(field.type.num_fields)]
         if pa.types.is_map(field.type):

@@ -59,7 +59,7 @@ SETTLED = 2.0
 
 
 class Chunk:
-    """Some rows of one column, normalised: ask for as little as the kinds of the column need."""
+    """Normalised values of some rows of one column. Call only what the index types need."""
 
     __slots__ = ("_distinct", "_values", "column", "nulls")
 
@@ -71,14 +71,14 @@ class Chunk:
 
     @property
     def values(self) -> pa.Array:
-        """Those that were read, null-free; of text that came dictionary-coded each once."""
+        """The values without nulls; of dictionary-coded text each value once."""
         return self._values
 
     def distinct(self, most: int | None = None) -> pa.Array:
-        """The distinct values, null-free, in no order. Hashes every value once.
+        """Return the distinct values without nulls, in no order, by hashing every value once.
 
-        Where there are more than `most`, maybe not all, but more than that, with the least and the
-        greatest: of a column with too many values only the first of every chunk are hashed.
+        If there are more than `most`, the result may be incomplete, but it has more than `most`
+        values, with the minimum and maximum. Then only the first values of the chunk are hashed.
         """
         if self._distinct is None and most is not None and 2 * most < len(self._values):
             first = pc.unique(self._values.slice(0, 2 * most))
@@ -183,7 +183,7 @@ def _read_mtime(filesystem: pafs.FileSystem, inner: str) -> int:
 
 
 def require_same_time(found: int, listed: int) -> None:
-    """Raise unless a file's time (nanoseconds) is as listed (milliseconds), and old enough."""
+    """Raise unless a file's time (nanoseconds) is the listed one (milliseconds) and old enough."""
     if not is_unchanged(found, listed):
         raise UnknownError("it was written since it was listed")
     if time.time() * 1_000 < listed + SETTLED * 1_000:
@@ -370,17 +370,17 @@ def part_of(place: Found, array: pa.Array) -> Part:
 
 
 def _without_views(array: pa.Array) -> pa.Array:
-    """Text as Arrow's functions take it: Polars and DuckDB leave in a file that they had views."""
+    """Cast views to text or binary, as Arrow's functions need: Polars and DuckDB write views."""
     if pa.types.is_string_view(array.type):
         return array.cast(pa.string())
     return array.cast(pa.binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:
-    """Text columns that are dictionary-coded throughout: their values are read once each.
+    """Return the text columns with only dictionary-coded pages: each value is read once.
 
-    The footer does not say so of the pages, so it is told by the size: a dictionary has up to a
-    megabyte, its indices up to 18 bits, and plain text takes 4 bytes a value before its own.
+    The footer has no encoding of single pages, so the size decides: a dictionary has up to 1 MB,
+    its indices up to 18 bits, and plain text needs 4 bytes per value in addition to the text.
     """
     names = {".".join(place.path) for place in found}
     group = file.metadata.row_group(0)

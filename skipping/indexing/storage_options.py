@@ -1,7 +1,7 @@
-"""What Hadoop's settings of object stores are as arguments of Arrow's file systems.
+"""Translate Hadoop's settings of object stores to arguments of Arrow's file systems.
 
-A setting that changes what is read, or who may read it, and that Arrow cannot follow is never
-passed over: it raises.
+Some settings change the data or the credentials. If Arrow cannot follow such a setting, the
+translation raises an error.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ __all__ = [
 ]
 
 Arguments: TypeAlias = dict[str, Any]
-"""Of the constructor of one of Arrow's file systems."""
+"""Arguments for the constructor of an Arrow file system."""
 
 Get: TypeAlias = Callable[[str], str]
-"""Reads a setting by its key, "" if it is not set."""
+"""Returns a setting by its key, "" if it is not set."""
 
 
 class UnfollowedError(Exception):
-    """Why Arrow cannot read as the session does; names settings, and never what is in them."""
+    """Arrow cannot follow a setting. The message has the setting's name, but never its value."""
 
 
 def is_secret(key: str) -> bool:
-    """Whether a setting may be kept by one of Hadoop's credential providers."""
+    """Return whether Hadoop may read a setting from a credential provider."""
     return key.startswith(("fs.azure.account.key", "fs.azure.sas.fixed.token")) or ".secret" in key
 
 
 _S3_ONLY = {
     "fs.s3a.impl": ("org.apache.hadoop.fs.s3a.S3AFileSystem",),
     "fs.s3a.s3.client.factory.impl": ("org.apache.hadoop.fs.s3a.DefaultS3ClientFactory",),
-    # What the store decrypts by itself may be read by all; other algorithms have keys of their own.
+    # With these algorithms the store decrypts the data. Others require a key from the client.
     "fs.s3a.encryption.algorithm": ("AES256", "SSE-KMS", "DSSE-KMS"),
     "fs.s3a.server-side-encryption-algorithm": ("AES256", "SSE-KMS", "DSSE-KMS"),
     "fs.s3a.delegation.token.binding": (),
@@ -53,16 +53,16 @@ _S3_ONLY = {
     "fs.s3a.requester.pays.enabled": ("false",),
     "fs.s3a.endpoint.fips": ("false",),
 }
-"""S3A's settings that Arrow cannot follow, with the values that say nothing out of the ordinary."""
+"""Settings of S3A that Arrow cannot follow, and their values that change nothing."""
 
 _AWS = re.compile(r"(?:.*\.)?amazonaws\.com(?:\.cn)?")
 _REGIONAL = re.compile(r"s3[.-]((?:[a-z]+-)+\d+)\.amazonaws\.com(?:\.cn)?")
 
 
 def s3_arguments(get: Get, bucket: str) -> Arguments:
-    """Where a bucket is, by the settings of S3A that count for it; not who asks.
+    """Return the arguments for a bucket from S3A's settings, without credentials.
 
-    Without a region where that has to be looked up. Raises UnfollowedError.
+    The region is left out if it has to be looked up. Raises UnfollowedError.
     """
     _require(get, _S3_ONLY)
     if get(f"fs.s3a.bucket.{bucket}.accesspoint.arn"):
@@ -81,7 +81,7 @@ def s3_arguments(get: Get, bucket: str) -> Arguments:
         by_host = get("fs.s3a.path.style.access").lower() != "true" and not _is_address(host)
         arguments["force_virtual_addressing"] = by_host
         if not _AWS.fullmatch(host):
-            region = region or "us-east-1"  # a part of the signature, which other stores ignore
+            region = region or "us-east-1"  # the signature needs a region; other stores ignore it
     if region:
         arguments["region"] = region
     return arguments
@@ -106,9 +106,9 @@ _TENANT = re.compile(r"https://login\.microsoftonline\.com/([^/]+)/oauth2/(?:v2\
 
 
 def azure_arguments(get: Get, host: str) -> Arguments:
-    """An account, `name.dfs.core.windows.net`, and who asks, by ABFS's settings.
+    """Return the arguments for an account (`name.dfs.core.windows.net`) with its credentials.
 
-    Raises UnfollowedError.
+    They come from ABFS's settings. Raises UnfollowedError.
     """
 
     def of_account(key: str) -> str:
@@ -148,10 +148,10 @@ _GOOGLE_HARMLESS = re.compile(
 
 
 def google_arguments(named: Mapping[str, str]) -> Arguments:
-    """Who asks Google, and where, by all settings of its connector; raises UnfollowedError.
+    """Return the arguments for Google Cloud Storage from the connector's settings.
 
-    Arrow takes no key files: it finds what the environment of each executor has, as the connector
-    does where it runs on Google's machines.
+    Arrow takes no key files. It uses the credentials in the environment of each executor, as the
+    connector does on Google's machines. Raises UnfollowedError.
     """
     for key in named:
         if not _GOOGLE_HARMLESS.fullmatch(key):

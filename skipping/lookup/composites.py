@@ -90,10 +90,10 @@ def joined_tuples(definition: Definition, keys: Mapping[str, Keys]) -> tuple[In,
 def with_tuples(
     predicate: Predicate, composites: Sequence[Composite], most_leaves: int
 ) -> Predicate:
-    """An equivalent predicate with a leaf for each composite whose tuples it tells.
+    """Return an equivalent predicate with a leaf for each multi-column index that it limits.
 
-    None is added to a leg of an Or with which there would be more than `most_leaves`: of these the
-    last is not asked, and so nothing of its Or.
+    In an operand of an Or, no leaf is added beyond `most_leaves`: the translator drops the leaves
+    beyond this limit, and with one of them the complete Or.
     """
     if not composites:
         return predicate
@@ -116,7 +116,7 @@ def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Bu
     tuples: dict[str, In] = {}
     for composite in composites:
         if composite.identity in told:
-            continue  # by a join
+            continue  # a join has provided its tuples
         known = [leg.tuples[composite.identity] for leg in legs if composite.identity in leg.tuples]
         if (product := _product(own, composite, budget)) is not None:
             known.append(product)

@@ -64,9 +64,9 @@ class FunnelRow:
 class KeySet:
     """The keys that a join collected for a scan, or why it has none.
 
-    `keys` is their number, None where they are unavailable and every file is read, and `what` says
-    whether they are keys or ranges; `seconds` is how long collecting took; `how` says whether a
-    broadcast or shuffle of the join's was used, or the dimension was read again.
+    `keys` is their number; None if they are unavailable and every file is read. `what` is "keys" or
+    "ranges". `seconds` is the time to collect them. `how` describes their source: the join's own
+    broadcast or shuffle, or another scan of the dimension.
     """
 
     dimension: str
@@ -90,8 +90,8 @@ class ScanPlan:
     """Counts of files of one scan.
 
     The table format would read `total` files, with `bytes` bytes, after its own steps in `format`.
-    The index prunes `pruned` of them; `unknown` have no entry and are read. `legs` has the files
-    that each sketch alone prunes. `opened` files were read; None if nothing ran. `reason` tells why
+    The index prunes `pruned` of them; `unknown` have no entry and are read. `legs` counts the files
+    that each test alone prunes. `opened` files were read; None if nothing ran. `reason` tells why
     there was no lookup, `unused` why some conditions did not help. `keys` are the keys of joins.
     `rows` are the rows that were read, and those that pass the filter on top of the scan. `seconds`
     is the time of the lookup. A `cached` scan filled the cache that a query reads: an earlier query

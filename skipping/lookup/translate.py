@@ -115,7 +115,7 @@ class PredicateTranslator:
                 todo.extend(reversed(node.legs))
 
     def translate(self, predicate: Predicate) -> IndexPredicate | None:
-        """Return tests that hold for every file with a matching row; None if there is none."""
+        """Return tests that hold for every file with a matching row; None without such tests."""
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
             with_tuples(simplify(predicate), self._composites, MOST_LEAVES),

@@ -39,9 +39,9 @@ def hide_passwords(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text as a terminal may show it: no control characters, and no password of a URL.
+    r"""Return a text that is safe for a terminal: no control characters, no passwords in URLs.
 
-    Who writes to a table names its columns: with escape sequences, or lines of a report.
+    A table's writers choose the names of its columns, which may contain escape sequences.
 
     >>> print(printable("a\x1b[2J\nopened 0"), printable("ftp://u:secret@host/t"))
     a\x1b[2J\nopened 0 ftp://u:***@host/t

@@ -52,7 +52,7 @@ class Lease:
         return token is None or (self.owner is not None and token == self.token)
 
     def describe(self) -> str:
-        """Return the owner as text, or that there is none and who was silent since when.
+        """Return the lease holder as text; without an active one, the last holder and its silence.
 
         >>> Lease(3).describe()
         'no owner'

@@ -169,7 +169,7 @@ class StatementReader:
                 is_expression=is_expression,
                 composite=composite,
             )
-            # Spark's case sensitivity is not known here: `a` and `A` are told apart when resolved.
+            # Spark's case sensitivity is unknown here: `a` and `A` are compared when resolved.
             key = (spec.composite or (spec.parts,), kind)
             self._once(specs, key, f"{spec.name} {kind}", spec.position)
             specs[key] = spec

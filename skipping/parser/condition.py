@@ -136,21 +136,21 @@ class NullTest:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """`NOT leg`."""
+    """`NOT condition`."""
 
     leg: Condition
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """`leg AND leg ...`."""
+    """`condition AND condition ...`."""
 
     legs: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """`leg OR leg ...`."""
+    """`condition OR condition ...`."""
 
     legs: tuple[Condition, ...]
 

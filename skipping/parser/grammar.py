@@ -1,7 +1,7 @@
-"""Trees of the two grammars, from the tokens of the one lexer.
+"""Parse the tokens of the lexer to trees, by one of two grammars.
 
-A token gets the type that the grammar accepts where it stands. So no keyword is reserved: where a
-name is expected, INDEX or WITH is a name.
+A token gets the type that the grammar accepts at its position. So no keyword is reserved: if a name
+is expected, INDEX or WITH is a name.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _letter(token: re.Match[str]) -> str:
 
 
 def _expression(tokens: Sequence[re.Match[str]], at: int, *, has_kind: bool) -> int:
-    """Return the number of tokens of the expression that begins here; 0: it is none.
+    """Return the number of tokens of the expression that begins here; 0 for no expression.
 
     An expression may be almost anything, so no LALR grammar finds its end. But it ends before the
     index type, which is the last word of an item in the list; a dropped item may have none.

@@ -81,7 +81,7 @@ def settings_of(spark: SparkSession) -> Settings:
     """Return the session's settings; raise SettingError for an unknown one."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "the session runs"
-    # As one text: py4j fetches the entries of a map each by itself, which takes 60 ms.
+    # As one text: py4j makes a call for each entry of a map, which takes 60 ms.
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
     return Settings.of(json.loads(mapper.writeValueAsString(spark.conf._jconf.getAllAsJava())))
 
