@@ -41,12 +41,13 @@ class TableCounters:
     fallbacks: Mapping[str, int]
 
     def __str__(self) -> str:
-        asked = (
-            f", {self.asked:,} asked in {self.lookup_seconds:.3f} s, skipped {self.skipped:,} of "
-            f"{self.files:,} files and {self.skipped_bytes:,} of {self.bytes:,} bytes"
+        lookups = (
+            f", {self.asked:,} looked up in {self.lookup_seconds:.3f} s, "
+            f"skipped {self.skipped:,} of {self.files:,} files "
+            f"and {self.skipped_bytes:,} of {self.bytes:,} bytes"
         )
         parts = [
-            f"{self.table}: {self.scans:,} scans{asked if self.asked else ''}",
+            f"{self.table}: {self.scans:,} scans{lookups if self.asked else ''}",
             *(f"{count:,} not: {reason}" for reason, count in self.fallbacks.items()),
         ]
         return "; ".join(parts)

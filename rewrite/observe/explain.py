@@ -63,7 +63,7 @@ class Explanation:
         asked = [scan.seconds for scan in self.scans if scan.seconds is not None]
         keys = [k.seconds for scan in self.scans for k in scan.keys if k.keys is not None]
         ran = [] if self.seconds is None else [self.seconds]
-        named = (("asked", asked), ("collected keys", keys), ("ran", ran))
+        named = (("looked up", asked), ("collected keys", keys), ("ran", ran))
         return tuple((name, sum(seconds)) for name, seconds in named if seconds)
 
     def to_dict(self) -> dict[str, Any]:

@@ -220,9 +220,9 @@ class ScanPlan:
             least = "" if self.without_match == self.opened else "at least "
             yield f"{least}{self.without_match:,} of the opened files had no matching row"
         if self.seconds is not None:
-            yield f"asked in {self.seconds:.3f} s"
+            yield f"looked up in {self.seconds:.3f} s"
         if self.reason is not None:
-            yield f"no index was asked: {self.reason}"
+            yield f"no index was used: {self.reason}"
         yield from (f"not used: {text}" for text in self.unused)
         useless = [label for label, files in self.legs if not files]
         if useless:

@@ -1,9 +1,9 @@
-"""Tables under the names that a store holds: opened only where the session itself would go.
+"""Check the table names and paths that a store contains, before Spark opens them.
 
-Whoever may write to a store chooses the names in its definitions. Spark opens much by a name: a
-file or a folder of any format, on any host, with the credentials of the driver. So a name must be
-one in a catalog of the session, whose location that catalog gives; or the path of a table, if it is
-the root in the table's identity and lies where the session lets such tables be.
+A user who can write to a store chooses the names in its definitions. By a name Spark opens files
+and folders of any format, on any host, with the driver's credentials. So a name is accepted only if
+it is in a catalog of the session, which gives the location. A path is accepted only if it is the
+root in the table's identity, and is on a file system or in a folder that the session allows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["folder_exists", "hadoop_path", "is_under", "stored_name"]
 def stored_name(spark: SparkSession, definition: Definition) -> str:
     """Return the name to open the table of a stored definition by; raises TableError.
 
-    Opens nothing. The table may be another one by now: whoever asks compares its identity.
+    Opens nothing. The table may be another one by now: the caller must compare its identity.
     """
     name, root = definition.name, definition.table.root
     parts = name_parts(name)
@@ -39,7 +39,7 @@ def stored_name(spark: SparkSession, definition: Definition) -> str:
             raise TableError(f"{name:.200} is not opened: Spark reads its path as a pattern")
         try:
             place = hadoop_path(spark, root)
-            # Of a file system that the session uses anyway, or below a folder that it names.
+            # On a file system that the session uses anyway, or below a folder in its settings.
             is_ours = any(
                 is_under(place, hadoop_path(spark, folder)) for folder in table_roots(spark)
             )
@@ -47,9 +47,9 @@ def stored_name(spark: SparkSession, definition: Definition) -> str:
             raise TableError(f"{name:.200} is not opened: {error}") from None
         if not is_ours:
             raise TableError(
-                f"{name:.200} is not opened: the path stands in the store, and is neither on a "
-                f"file system of this session's own nor below a folder of {PREFIX}tableRoots, "
-                "which a session is started with; a statement that names the table opens it"
+                f"{name:.200} is not opened: the path comes from the store, and is neither on a "
+                f"file system of this session's own nor below a folder of {PREFIX}tableRoots. Set "
+                "it when the session starts, or use a statement with the name of the table"
             )
         return name
     catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
@@ -63,7 +63,7 @@ def stored_name(spark: SparkSession, definition: Definition) -> str:
 def hadoop_path(spark: SparkSession, text: str) -> Any:
     """Return a path as Hadoop reads it, absolute; raises DefinitionError.
 
-    No file system is opened but the session's own default one.
+    Opens only the session's default file system.
     """
     jvm: Any = spark._jvm
     hadoop = jvm.org.apache.hadoop.fs
@@ -72,7 +72,7 @@ def hadoop_path(spark: SparkSession, text: str) -> Any:
         path = hadoop.Path(text)
         home = path if path.isAbsolute() else hadoop.FileSystem.get(conf).getWorkingDirectory()
         path = path.makeQualified(hadoop.FileSystem.getDefaultUri(conf), home)
-        # Of `/a/b/..` Hadoop makes `/a/`, whose name is empty and whose parent is `/a`.
+        # Hadoop turns `/a/b/..` into `/a/`, whose name is empty and whose parent is `/a`.
         return path if path.getName() or path.isRoot() else path.getParent()
     except (Py4JError, PySparkException) as error:
         raise DefinitionError(f"{text!r:.200} is not a folder") from error

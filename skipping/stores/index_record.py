@@ -126,14 +126,14 @@ class IndexRecord:
 
 
 def require_record(record: _R | None, index: IndexId, *, erased: bool = False) -> _R:
-    """Return a record; raise StoreError if there is none, or (unless `erased`) it was erased."""
+    """Return a record; raise StoreError if it is missing, or (unless `erased`) was erased."""
     if record is None or (record.definition is None and not erased):
         raise StoreError(f"the store has no index {index}: it was erased, or never was here")
     return record
 
 
 class RecordStore(ABC, Generic[_R]):
-    """What stores do alike: the methods of `IndexStore` that change a record and nothing else."""
+    """Base class of stores: the methods of `IndexStore` that only change a record."""
 
     @abstractmethod
     def _read(self, index: IndexId, *, timeout: float | None = None) -> _R:
@@ -143,9 +143,9 @@ class RecordStore(ABC, Generic[_R]):
     def _update(
         self, index: IndexId, change: Callable[[_R], _R], *, timeout: float | None = None
     ) -> _R:
-        """Replace the record by what `change` makes of it, and return that.
+        """Replace the record by the result of `change`, and return the result.
 
-        `change` may be called again if another writer was faster.
+        After a conflict with another writer `change` is called again.
         """
 
     def state(self, index: IndexId) -> State:

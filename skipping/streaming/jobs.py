@@ -44,10 +44,10 @@ _lock = threading.Lock()
 class Stream:
     """The state of an index that a stream maintains.
 
-    `owner` is the lease holder; `here` is true if that is this process; `running` is None if it is
-    another process. The index lags behind `version`, the newest of the table, by `versions`, by
-    `files` without an entry, and by `seconds` since it was last complete. `version`, `covered` and
-    `versions` are None if the table has no log. `batch` is the last micro-batch of this process,
+    `owner` is the lease holder. `here` is true if this process holds the lease; otherwise `running`
+    is None. The index lags behind `version`, the newest of the table, by `versions`, by `files`
+    without an entry, and by `seconds` since it was last complete. For a table without a log
+    `version`, `covered` and `versions` are None. `batch` is the last micro-batch of this process,
     `error` the last error.
     """
 

@@ -116,7 +116,7 @@ class Scheduler:
                     self._changed.notify_all()
 
     def _next(self) -> Sequence[Scheduled]:
-        """Wait until some are due; return an empty list if there are none left."""
+        """Wait until some items are due, and return them; an empty list after the last has left."""
         with self._changed:
             while self._items:
                 now = time.monotonic()
@@ -184,7 +184,7 @@ class Scheduler:
 
 
 class _Workers:
-    """Threads that run submitted work, and end when there is none."""
+    """Threads that run submitted work. A thread ends when the queue is empty."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

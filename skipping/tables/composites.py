@@ -23,8 +23,8 @@ def combine(columns: Sequence[TableColumn]) -> TableColumn:
             raise DefinitionError(column.refusal)
         if column.partition:
             raise DefinitionError(
-                f"{column.name} is a partition column, of which a file has one value: "
-                f"{name} would tell no more than an index of its other columns"
+                f"{column.name} is a partition column, with one value per file: "
+                f"index only the other columns of {name}, which prunes the same files"
             )
     return TableColumn(
         name=name,

@@ -1,8 +1,9 @@
-"""Expressions over a table's columns: what an index of `lower(email)` has in the place of a column.
+"""Turn expressions over a table's columns, such as `lower(email)`, into columns of an index.
 
-Spark analyses them, and Java (`IndexedExpression.java`) says what an expression is as a text: its
-identity. That is done at CREATE and by a refresh, and from the text of the definition, which is
-believed only if the outcome is the identity that the definition names. A query never reads it.
+Spark analyzes an expression, and Java (`IndexedExpression.java`) returns its identity, a canonical
+text. CREATE does this for the statement's text. A refresh repeats it for the text in the stored
+definition, and trusts that text only if its identity is the one in the definition. Queries do not
+read the text.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from skipping.tables import VARIANT, TableColumn
 __all__ = ["Computing", "analyse"]
 
 _LONGEST = 2_000
-"""Characters of an expression as it is written."""
+"""Maximum length of an expression's text in characters."""
 
 _KEPT = 256
-"""Columns that are remembered: analysing one takes Spark some 100 ms, and a refresh asks often.
+"""Maximum number of cached columns: each analysis takes Spark about 100 ms.
 
-What computes the values analyses once more: settings and functions may have changed."""
+The job that computes the values analyzes again, because settings and functions may have changed."""
 
 _computed: OrderedDict[tuple[object, ...], TableColumn] = OrderedDict()
 _lock = threading.Lock()
@@ -43,7 +44,7 @@ _ZONE, _ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 
 
 class Computing:
-    """Makes columns of expressions over the columns of a table; see `Columns.compute`."""
+    """Turns expressions over a table's columns into columns; see `Columns.compute`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -51,10 +52,10 @@ class Computing:
     def __call__(
         self, sql: str, columns: Mapping[str, TableColumn], kept: Expression | None
     ) -> TableColumn:
-        """The column that an expression is.
+        """Return the column of an expression.
 
-        `kept` is what a definition says of it: then its columns are found by identity, under the
-        names they had. Raises DefinitionError for what cannot be indexed.
+        `kept` is the expression in a stored definition. Its columns are found by identity, and it
+        uses their names at CREATE. Raises DefinitionError if the expression cannot be indexed.
         """
         if len(sql) > _LONGEST:
             raise DefinitionError(f"an expression has at most {_LONGEST:,} characters")
@@ -83,7 +84,7 @@ class Computing:
             if column.partition:
                 raise DefinitionError(
                     f"{sql} reads {column.name}, by which the table is partitioned: "
-                    "an expression is over columns that are in the files"
+                    "use only columns that the files contain"
                 )
         arrow = arrow_type(found.type())
         if arrow is None or domain_of(arrow) is None:
@@ -104,16 +105,16 @@ def _match_identities(
     by_identity = {column.identity: column for column in columns.values()}
     gone = [name for name, identity in kept.reads if identity not in by_identity]
     if gone:
-        raise DefinitionError(f"{kept.sql} reads {', '.join(gone)}, which the table has no more")
+        raise DefinitionError(f"{kept.sql} reads {', '.join(gone)}, which the table no longer has")
     return {name: by_identity[identity] for name, identity in kept.reads}
 
 
 def analyse(
     spark: SparkSession, expression: Expression, columns: Mapping[str, TableColumn]
 ) -> Analysed:
-    """What an expression over such columns is; raises DefinitionError for what has no identity.
+    """Analyze an expression, with its own settings in a separate session.
 
-    It is analysed under the settings it says, in a session of its own.
+    Raises DefinitionError if it cannot be indexed.
     """
     extensions = find_extensions()
     if extensions is None:
@@ -124,7 +125,7 @@ def analyse(
         own.conf.set(_ZONE, expression.zone)
         own.conf.set(_ANSI, str(expression.ansi).lower())
         context = spark.sparkContext
-        # Spark computes what it knows to be empty; of an RDD it does not know that.
+        # An RDD, because Spark would simplify a plan over an empty local relation.
         frame = own.createDataFrame(context.emptyRDD(), _schema(columns))
         identities = {name: column.identity for name, column in columns.items()}
         found = extensions.analyze_expression(frame, expression.sql, identities)
@@ -137,7 +138,7 @@ def analyse(
 
 
 def _schema(columns: Mapping[str, TableColumn]) -> StructType:
-    """The columns by their names, one inside the other; what has no type here is not there."""
+    """Return a nested schema of the columns, without those whose type this Spark cannot parse."""
     parts = {name: tuple(split_parts(name)) for name in columns}
     branches = {path[:i] for path in parts.values() for i in range(1, len(path))}
     tree: dict[str, Any] = {}

@@ -219,7 +219,7 @@ class TestCounts:
         sized = re.compile(r"  [\d.,]+ [kM]?B$")
         lines = [sized.sub("", line) for line in str(scan).splitlines()]
         assert lines.pop() == "  pruned no file: id > ?  MIN_MAX"
-        assert re.fullmatch(r"  asked in \d+\.\d\d\d s", lines.pop())
+        assert re.fullmatch(r"  looked up in \d+\.\d\d\d s", lines.pop())
         assert lines == [
             tables[0],
             "  files              4",
@@ -414,7 +414,7 @@ class TestReasons:
         for _ in ("plan", "execution"):
             scan = only(rewrite.explain(df))
             assert (scan.reason, scan.total) == (reason, None)
-            assert f"no index was asked: {reason}" in str(scan)
+            assert f"no index was used: {reason}" in str(scan)
             df.collect()
 
     @pytest.mark.usefixtures("tables")

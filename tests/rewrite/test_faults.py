@@ -130,8 +130,8 @@ def test_a_broken_store_reads_everything_and_says_so(
 ) -> None:
     BREAKAGES[breakage](store)
     with caplog.at_level(logging.WARNING, "skipping"):
-        reads_everything(spark, "no index was asked: ")
-        reads_everything(spark, "no index was asked: ")
+        reads_everything(spark, "no index was used: ")
+        reads_everything(spark, "no index was used: ")
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == len(set(warned)) <= 1, warned
 
@@ -152,7 +152,7 @@ def test_a_store_that_comes_back_is_used_again(spark: SparkSession, store: Path)
     away.mkdir()
     for each in store.parent.glob(f"{store.name}*"):
         shutil.move(each, away / each.name)
-    reads_everything(spark, "no index was asked: ")
+    reads_everything(spark, "no index was used: ")
     for each in away.iterdir():
         shutil.move(each, store.parent / each.name)
     assert look(spark).opened == 1
@@ -224,7 +224,7 @@ def test_a_callback_that_dies(
     with monkeypatch.context() as patch:
         patch.setattr(Answers, "_files", die)
         forget_entries(store, 1)  # how files are numbered is asked when something changed
-        reads_everything(spark, "no index was asked: ")
+        reads_everything(spark, "no index was used: ")
     assert look(spark).opened in (1, 2)
 
 

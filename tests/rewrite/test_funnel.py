@@ -69,7 +69,7 @@ class TestTheFunnel:
             r"  - pruned           2  by s = \?  VALUE_LIST",
             r"  = to read          2  \d.* kB",
             r"  opened             2  \d.* kB",
-            r"  asked in \d+\.\d+ s",
+            r"  looked up in \d+\.\d+ s",
         ):
             assert re.search(f"^{line}$", text, re.MULTILINE), text
 
@@ -217,7 +217,9 @@ class TestForms:
         told = json.loads(json.dumps(explanation.to_dict()))
         assert told["execution"]["id"] == (explanation.execution or ("", -1))[1]
         assert 0 < told["execution"]["seconds"] < 60
-        assert re.search(r"\nin all: asked in \d\.\d{3} s, ran in \d+\.\d{3} s$", str(explanation))
+        assert re.search(
+            r"\nin all: looked up in \d\.\d{3} s, ran in \d+\.\d{3} s$", str(explanation)
+        )
         (scan,) = told["scans"]
         assert (scan["total"], scan["pruned"], scan["kept"], scan["opened"]) == (4, 2, 2, 2)
         assert scan["funnel"][0]["files"] == 16

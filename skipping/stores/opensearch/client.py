@@ -313,14 +313,14 @@ class Client:
     def _refusal(self, error: TransportError, path: str) -> Refused:
         status = error.status_code if isinstance(error.status_code, int) else 0
         kind = error.error if isinstance(error.error, str) and len(error.error) < 100 else "error"
-        who = self._access.user or "whoever asks without a user"
+        who = self._access.user or "a client without a user"
         if status == 401:
             text = f"{self.server} does not accept the user or the password of {who}"
             if self._access.withheld:
                 text += (
-                    ": the credentials that there are belong to the server that was named at start"
-                    f"-up, in {STORE} or spark.skipping.store; name this one there, or give "
-                    "spark.skipping.opensearch.user and .password with it"
+                    ": the given credentials belong to the server that was named at start-up, in "
+                    f"{STORE} or spark.skipping.store; name this server there, or set "
+                    "spark.skipping.opensearch.user and .password for it"
                 )
         elif status == 403:
             text = f"{self.server} does not allow {who} the use of {path} ({kind})"

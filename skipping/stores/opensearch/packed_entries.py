@@ -101,7 +101,7 @@ def unpack_pages(
 def _align(
     parts: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]], type: pa.DataType, at: _Numbers
 ) -> pa.Array:
-    """Return the values of these ordinals; null if there is none."""
+    """Return the values of these ordinals; null for missing ones."""
     if not parts:
         return pa.nulls(len(at), type)
     numbers = np.concatenate([ordinals.to_numpy() for ordinals, _ in parts])

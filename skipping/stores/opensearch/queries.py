@@ -75,9 +75,9 @@ def count_clauses(test: Test) -> int:
 
 
 def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
-    """Return a query for the documents that a test prunes; None if there is none.
+    """Return a query for the documents that a test prunes, or None.
 
-    There is no query for too many keys, or a bound that is too long. With `bitmaps`, many numbers
+    The result is None for too many keys, or a bound that is too long. With `bitmaps`, many numbers
     are sent as a bitmap.
     """
     if isinstance(test, BitsSet):

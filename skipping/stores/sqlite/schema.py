@@ -112,7 +112,7 @@ _ADVICE = (
     ("no such", "the file is damaged: move it away and create the indexes again"),
     ("unable to open", "check that it and its folder may be read, and that it is no folder"),
     ("readonly", "this user may not write it: check the rights of the file and of its folder"),
-    ("disk is full", "make room on the disk"),
+    ("disk is full", "free space on the disk"),
 )
 
 

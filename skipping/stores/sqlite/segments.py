@@ -211,8 +211,8 @@ def blocks(
 def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
     """Return the newest runs to merge with this number of new items, oldest first.
 
-    None has more items than all later ones together, so an item is merged at most log2(`most`)
-    times, and there are about as many runs smaller than `most`.
+    No chosen run has more items than all newer ones together. So an item is merged at most
+    log2(`most`) times, and about log2(`most`) runs are smaller than `most`.
     """
     chosen: list[Run] = []
     for run in reversed(found):

@@ -28,17 +28,17 @@ _COMMITS = 1_000
 """Above this number of commits, compare the live files instead of reading each commit."""
 
 _PREFIX = 32
-"""Characters of a text that Delta keeps of a bound, unless the session says otherwise."""
+"""Delta's default for the maximum length of a text bound in characters."""
 
 _ADDED = "add struct<path: string, size: bigint, partitionValues: map<string, string>>"
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """A Delta table by its root, as Hadoop spells it (`file:/tmp/x y`), and its name.
+    """A Delta table by its root in Hadoop's spelling (`file:/tmp/x y`), and its name.
 
-    The log is asked for anew each time (Spark caches it): a table that was dropped and made again
-    at the same place is then seen as what it is now.
+    Each call gets the log from Spark, which caches it. So a table that was dropped and created
+    again at the same path is the new table.
     """
 
     spark: SparkSession
@@ -79,8 +79,8 @@ class DeltaTable:
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
 
-        Raises TableError for a version that cannot be read any more, DefinitionError for a
-        condition that is no condition on this table.
+        Raises TableError for a version that can no longer be read, DefinitionError for a condition
+        that is not valid on this table.
         """
         with translate_errors(self.name):
             snapshot = self._snapshot(version)
@@ -102,7 +102,7 @@ class DeltaTable:
             return None
         commits = [f"{self.root}/_delta_log/{v:020d}.json" for v in range(since + 1, until + 1)]
         try:
-            # The options undo settings of the session that would answer with a part in silence.
+            # Settings of the session could silently drop rows: these options override them.
             added = (
                 self.spark.read.schema(_ADDED)
                 .option("mode", "FAILFAST")
@@ -120,9 +120,9 @@ class DeltaTable:
         return _distinct(files)
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether a version that can still be read may have it; true where in doubt.
+        """Return for each path whether a readable version may contain it; true if that is unknown.
 
-        Those are the files of the earliest version that the log can rebuild, and all added since.
+        These are the files of the earliest version that the log can rebuild, and all added since.
         """
         with translate_errors(self.name):
             earliest = int(self._log().history().getEarliestRecreatableCommit())
@@ -150,7 +150,7 @@ class DeltaTable:
         return log.getSnapshotAt(version, none, none, False)
 
     def _plan_where(self, version: int, where: str) -> DataFrame | None:
-        """The files of the scan that Delta plans, or None where it has no opinion."""
+        """Return the files of the scan that Delta plans; None if the plan does not have them."""
         jvm: Any = self.spark._jvm
         reader = self.spark.read.format("delta").option("versionAsOf", version)
         try:
@@ -166,13 +166,13 @@ class DeltaTable:
         location = leaf.relation().location()
         if location.getClass().getSimpleName() != "PreparedDeltaFileIndex":
             return None
-        # One Dataset instead of a call a file: 100,000 calls through py4j take a minute.
+        # One Dataset instead of a call per file: 100,000 calls through py4j take a minute.
         encoder = jvm.org.apache.spark.sql.delta.implicits.package.addFileEncoder()
         files = location.preparedScan().files()
         return DataFrame(self.spark._jsparkSession.createDataset(files, encoder).toDF(), self.spark)
 
     def _table(self, frame: DataFrame) -> pa.Table:
-        """FILES from a frame of AddFile actions."""
+        """Convert a DataFrame of AddFile actions to FILES."""
         added = frame.select("path", "size", "partitionValues").toArrow().combine_chunks()
         if not added.num_rows:
             return FILES.empty_table()
@@ -184,7 +184,7 @@ class DeltaTable:
         return pa.table([paths, size, stamp, partition, format], schema=FILES)
 
     def _partition(self, values: pa.MapArray) -> pa.MapArray:
-        """The map with column identities for the physical names that the log has."""
+        """Replace the physical names in the log by column identities."""
         if not len(values.keys):
             return values
         named = {c.physical.path[0]: c.identity for c in self.columns().values() if c.partition}
@@ -204,7 +204,7 @@ def _only(table: pa.Table, name: str) -> pa.Array:
 
 
 def _distinct(files: pa.Table) -> pa.Table:
-    """Each (path, size) once: a delete by deletion vector adds its file again."""
+    """Keep each (path, size) once: a delete by deletion vector adds its file again."""
     numbered = files.select(["path", "size"]).append_column("row", pa.array(range(len(files))))
     first = numbered.group_by(["path", "size"], use_threads=False).aggregate([("row", "min")])
     return files.take(first.column("row_min")).combine_chunks()

@@ -35,7 +35,7 @@ class TrustedBounds:
     """The bounds of some columns of a table's files, wide enough for every known writer."""
 
     def __init__(self, metadata: TableMetadata, ids: Iterable[int]) -> None:
-        """`ids` are those of the columns that are asked about."""
+        """`ids` are the field ids of the columns with a condition."""
         schema = metadata.schema()
         mapped = "schema.name-mapping.default" in metadata.properties
         self._rules: dict[int, tuple[PrimitiveType, str, BoundRule]] = {}

@@ -1,6 +1,6 @@
-"""The files of a folder as Spark lists them, and the partitions in their paths.
+"""List the files of a folder like Spark, with the partitions in their paths.
 
-Names that Spark would not read as they look raise a TableError.
+Names that Spark reads in a surprising way raise a TableError.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
 
 
 def _is_hidden(path: str, *, summary: bool = False) -> bool:
-    """Whether Spark ignores a file: `HadoopFSUtils.shouldFilterOutPathName` for each part.
+    """Return whether Spark ignores a file: `HadoopFSUtils.shouldFilterOutPathName` for each part.
 
-    With `summary`, whether it ignores it as data: it reads `_metadata` for the columns only.
+    With `summary`, return whether Spark reads no rows from it: `_metadata` has only columns.
     """
 
     def is_hidden(name: str) -> bool:
@@ -165,7 +165,7 @@ def _type(root: str, name: str, values: Iterable[str | None]) -> str:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a value is certainly text, not a number or time: Java parses digits of any script."""
+    """Return whether a value is certainly text: Java parses digits of any script as numbers."""
     first = text[:1]
     odd = first.isdigit() or first.isspace() or first <= " " or first in "+-."
     return not odd and text.lower() not in _NO_TEXT

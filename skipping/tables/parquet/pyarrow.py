@@ -123,7 +123,7 @@ class ParquetFolder:
         if listing is None:
             listing = self._list()
             if version is not None and listing.version != version:
-                raise TableError(f"{self.name} has no log: its files were other ones before")
+                raise TableError(f"{self.name} has no log: its older files cannot be listed")
         return listing.files
 
     def changes(self, since: int, until: int) -> pa.Table | None:

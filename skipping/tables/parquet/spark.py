@@ -1,7 +1,7 @@
-"""Plain Parquet tables: files in folders, by catalog name or by path, and no log.
+"""Read plain Parquet tables in Spark: folders with files and without a log, by name or by path.
 
-Nothing says that a file was replaced but its size and modification time, so both belong to its
-identity. Spark itself lists the files, anew each time: what the session has cached may be old.
+Only size and modification time show that a file was replaced, so both belong to its identity. Each
+call makes Spark list the files again, because the session's cached list may be stale.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["ParquetTable"]
 
 @dataclass(frozen=True, slots=True)
 class ParquetTable:
-    """A plain Parquet table by its root, as Hadoop spells it (`file:/tmp/x y`), and its name.
+    """A plain Parquet table by its root in Hadoop's spelling (`file:/tmp/x y`), and its name.
 
-    A version is a digest of the list of files: another one means other files, and not that time
-    went by. Only the newest can be read, and the one that `version` gave last.
+    A version is a digest of the list of files. Versions have no order: they only differ if the
+    files do. Only the newest version can be read, and the last result of `version`.
     """
 
     spark: SparkSession
@@ -46,7 +46,7 @@ class ParquetTable:
 
     @property
     def id(self) -> TableId:
-        """The root. A table that is created there again has other files, or the same."""
+        """The root. A new table at the same root has the same identity, but other files."""
         return TableId("parquet", "", self.root)
 
     def version(self) -> int:
@@ -58,10 +58,10 @@ class ParquetTable:
         return version
 
     def columns(self) -> Columns:
-        """The columns of the catalog, or as Spark infers them from the files.
+        """Return the columns in the catalog, or those that Spark infers from the files.
 
-        The identity of a partition column is not that of a column in the files: by another path
-        the same files may be read with one or with the other under one name.
+        A partition column never has the identity of a column in the files. Depending on the path
+        that Spark reads, one name can be the partition column or the column in the files.
         """
         with translate_errors(self.name):
             relation = self._relation()
@@ -72,17 +72,17 @@ class ParquetTable:
         return Columns(named, Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The files (FILES) there are; with `where` those with a row that satisfies it.
+        """Return the files (FILES); with `where` only those with a matching row.
 
-        Parquet's statistics are in each file, so Spark is asked, which prunes folders by them and
-        row groups. Raises TableError for another version than the newest, DefinitionError for what
-        is no condition on this table.
+        A folder has no metadata with statistics, so `where` runs a Spark job, which prunes
+        partitions and row groups. Raises TableError for an older version, DefinitionError for a
+        condition that is not valid on this table.
         """
         files = self._listed.get(version) if version is not None else None
         if files is None:
             files = self._list()
             if version is not None and digest_of(files) != version:
-                raise TableError(f"{self.name} has no log: its files were other ones before")
+                raise TableError(f"{self.name} has no log: its older files cannot be listed")
         return files if where is None else files.filter(self._matching(files["path"], where))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
@@ -90,17 +90,17 @@ class ParquetTable:
         return FILES.empty_table() if since == until else None
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """For each path, whether the file exists now: no older version can be read."""
+        """Return for each path whether the file exists now: no older version can be read."""
         return pc.is_in(paths, value_set=self._list()["path"].combine_chunks())
 
     def _list(self) -> pa.Table:
         with translate_errors(self.name):
             relation = self._relation()
             types = StructType.fromJson(json.loads(relation.partitionSchema().json()))
-            # Numbers for names: a partition column may be called as a column of the listing.
+            # Numbers instead of names, which could be those of columns of the listing.
             numbered = [_rename_field(f.jsonValue(), f"_{i}") for i, f in enumerate(types)]
             values = [
-                # The time as such: its text depends on the session's time zone.
+                # The timestamp as a number: its text depends on the session's time zone.
                 F.expr(f"unix_micros(_{i})" if f.dataType.typeName() == "timestamp" else f"_{i}")
                 for i, f in enumerate(types)
             ]
@@ -141,7 +141,7 @@ class ParquetTable:
             binary.schema(),
             jvm.scala.Option.empty(),
             binary(),
-            # A file that goes meanwhile is a file that is not there.
+            # A file may be deleted while Spark lists.
             relation.options().updated("ignoreMissingFiles", "true"),
             relation.sparkSession(),
         )
