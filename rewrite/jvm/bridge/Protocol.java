@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.util.Map;
 
 /**
- * The names in messages between Java and Python, as rewrite/protocol.py has them.
+ * The names in messages between Java and Python, which rewrite/bridge/protocol.py repeats.
  *
  * <p>A message is the length of its header (4 bytes, little-endian), the header as JSON, and
  * buffers.
