@@ -33,15 +33,15 @@ class Decoder(BinaryDecoder):
 
     @property
     def at_end(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the end is reached."""
         return self._at == len(self._data)
 
     def tell(self) -> int:
-        """The position."""
+        """Return the position."""
         return self._at
 
     def read(self, n: int) -> bytes:
-        """The next `n` bytes."""
+        """Read the next `n` bytes."""
         start, end = self._at, self._at + n
         if n < 0 or end > len(self._data):
             raise ValueError(
@@ -55,7 +55,7 @@ class Decoder(BinaryDecoder):
         self.read(n)
 
     def read_int(self) -> int:
-        """The next number: zigzag, seven bits a byte."""
+        """Read the next number: zigzag, seven bits per byte."""
         data, at = self._data, self._at
         try:
             byte = data[at]
@@ -73,7 +73,7 @@ class Decoder(BinaryDecoder):
         return (number >> 1) ^ -(number & 1)
 
     def read_bytes(self) -> bytes:
-        """The next bytes, behind their number."""
+        """Read the next bytes, which their number precedes."""
         return self.read(self.read_int())
 
     def skip_int(self) -> None:

@@ -23,7 +23,7 @@ def check_parts(text: bytes, most: int) -> None:
 
 
 def read_json(text: bytes, most: int) -> Any:
-    """The value of a JSON text with at most `most` parts; raises ValueError for any other."""
+    """Parse a JSON text with at most `most` parts; raises ValueError for any other text."""
     check_parts(text, most)
     try:
         return json.loads(text.decode())  # UTF-8, and nothing that looks like UTF-16

@@ -95,7 +95,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _key(path: str) -> bytes:
-    """The key in a file; raises OSError, SettingError."""
+    """Read the key in a file; raises OSError, SettingError."""
     with open(path, "rb") as file:
         key = file.read(1 << 16)
     if len(key) < _KEY:
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _settings(conf: Mapping[str, str]) -> Settings:
-    """The environment's, and over them those of the command line; raises SettingError."""
+    """Merge the environment's settings with the command line's, which win; raises SettingError."""
     Settings.of(conf)
     keys = {key.removeprefix(PREFIX): value for key, value in conf.items()}
     for key in ("opensearch.user", "opensearch.password"):

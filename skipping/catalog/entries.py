@@ -72,17 +72,17 @@ class File:
 
     @property
     def identity(self) -> Identity:
-        """Path, size and number of records: what an index knows it by."""
+        """Path, size and number of records, by which an index finds its entry."""
         return self.data.file_path, self.data.file_size_in_bytes, self.data.record_count
 
     @property
     def partition(self) -> Hashable:
-        """The spec and the values; of floats the bits, by which NaN is NaN and -0.0 no 0.0."""
+        """The spec and the values. Floats compare by bits: NaN equals NaN, -0.0 is not 0.0."""
         values = self.data.partition
         return self.data.spec_id, *(_comparable(values[place]) for place in range(len(values)))
 
     def json(self, types: PartitionTypes) -> bytes:
-        """A content file of the REST API; without column statistics, which no client must have.
+        """Return a content file of the REST API, without column statistics, which are optional.
 
         `types` are those of the partition fields of each spec.
         """
@@ -161,7 +161,7 @@ class _Deletes:
                 self._by_partition[file.partition].append(file)
 
     def of(self, file: File) -> Iterator[File]:
-        """Those that apply to a data file."""
+        """Yield the delete files that apply to a data file."""
         path = file.data.file_path
         placed = self._vectors.get(path) or (
             *self._by_path.get(path, ()),
@@ -173,7 +173,7 @@ class _Deletes:
 
 
 def _one_path(data: DataFile) -> str | None:
-    """The data file that position deletes are of, if their bounds say that it is one."""
+    """Return the data file of position deletes if their bounds have a single path, else None."""
     low, high = (bounds.get(_PATH) for bounds in (data.lower_bounds or {}, data.upper_bounds or {}))
     return low.decode() if low is not None and low == high else None
 
@@ -202,7 +202,7 @@ class Files:
         return len(self.data)
 
     def column(self, spec: int, position: int) -> PartitionColumn:
-        """The values of a field of a spec, of the partitions that `specs` has for it.
+        """Return the values of a partition field, for the partitions in `specs`.
 
         Raises TypeError for values without an order.
         """
@@ -218,7 +218,7 @@ _Held = TypeVar("_Held", bound="Files | Sequence[File]")
 
 
 class _Recent(Generic[_Held]):
-    """Those used last, `most` files in all, but one at least."""
+    """The most recently used items, with at most `most` files in total, but at least one item."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -246,7 +246,7 @@ class Entries:
         self._snapshots = _Recent[Files](most)
 
     def files(self, metadata: TableMetadata, snapshot: Snapshot) -> Files:
-        """The files of a snapshot.
+        """Return the files of a snapshot.
 
         Raises TableError if a manifest cannot be read, PermissionError and Denied for one that the
         caller may not read.
@@ -289,7 +289,7 @@ class Entries:
         )
 
     def _parts(self, manifests: Sequence[ManifestFile]) -> list[Sequence[File]]:
-        """The files of each manifest."""
+        """Return the files of each manifest."""
         keys = [(m.manifest_path, m.manifest_length) for m in manifests]
         parts = [self._manifests.get(key) for key in keys]
         missing = [place for place, part in enumerate(parts) if part is None]
@@ -320,7 +320,7 @@ def _manifests(content: bytes) -> list[ManifestFile]:
 
 
 def _files(manifest: ManifestFile, content: bytes) -> Iterator[File]:
-    """The live files of a manifest, with what they have from it."""
+    """Yield the live files of a manifest, with the values that they inherit from it."""
     names = [f.name for f in MANIFEST_LIST_FILE_SCHEMAS[3].fields]
     place = names.index("first_row_id")
     row = manifest[place] if len(manifest) > place else None
@@ -345,7 +345,7 @@ def _files(manifest: ManifestFile, content: bytes) -> Iterator[File]:
 
 
 def partition_types(metadata: TableMetadata) -> PartitionTypes:
-    """Those of a table's specs."""
+    """Return the types of the partition fields of a table's specs."""
     schemas = [metadata.schema(), *reversed(metadata.schemas)]
     types: dict[int, list[PrimitiveType | None]] = {}
     for spec in metadata.partition_specs:

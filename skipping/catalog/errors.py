@@ -18,6 +18,6 @@ class Refused(Exception):
 
 
 def refuse_plan(why: str) -> Refused:
-    """The refusal of a scan that its client has to plan."""
+    """Return the error for a scan that the client has to plan itself."""
     message = f"{why}: use scan-planning-mode=client"
     return Refused(406, "UnsupportedOperationException", message)

@@ -101,9 +101,9 @@ _LISTS: dict[str, Any] = {"in": In, "not-in": NotIn}
 
 
 class Names:
-    """What the names in filters stand for: columns of the current schema, by every name they had.
+    """Resolves names in filters to columns of the current schema, by every name they ever had.
 
-    Looked up in any case, so two columns whose names differ in case only are not told apart.
+    Names are case-insensitive: columns whose names differ only in case are ambiguous.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
@@ -115,13 +115,13 @@ class Names:
         self._sources = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
 
     def column(self, name: str) -> int | None:
-        """The id of the column; None if it is not in the table any more, or is not the only one."""
+        """Return the id of a column; None if the table has dropped it, or the name is ambiguous."""
         ids = self._ids.get(name.lower(), set())
         id = next(iter(ids), None) if len(ids) == 1 else None
         return id if id is not None and self.schema.find_column_name(id) is not None else None
 
     def is_partitioned(self, name: str) -> bool:
-        """Whether what the name stands for, or stood for, is a column that partitions are of."""
+        """Return whether a column with this name, now or earlier, is a source of partitions."""
         return not self._sources.isdisjoint(self._ids.get(name.lower(), ()))
 
     @property
@@ -131,7 +131,7 @@ class Names:
 
     @property
     def unclear(self) -> bool:
-        """Whether a column that partitions are of is not told by its names, or is gone."""
+        """Whether a source column of partitions has an ambiguous name, or is gone."""
         return any(
             len(ids) > 1 or any(self.schema.find_column_name(id) is None for id in ids)
             for ids in self._ids.values()
@@ -141,7 +141,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A predicate on a column, or on what a transform makes of it; negated or as it is."""
+    """A predicate on a column or a transform of it, possibly negated."""
 
     id: int
     predicate: Any
@@ -170,7 +170,7 @@ class _Leaf:
         return AlwaysTrue()
 
     def _is_truncated(self, schema: Schema, spec: PartitionSpec) -> bool:
-        """Whether it asks for values so small that Java truncates them to the greatest."""
+        """Return whether it has values so small that Java's truncation overflows to large ones."""
         of = schema.find_type(self.id)
         if not isinstance(of, IntegerType | LongType):
             return False
@@ -220,12 +220,12 @@ class Filter:
         return _fold(self._root, lambda leaf: leaf.rows())
 
     def partitions(self, spec: PartitionSpec) -> BooleanExpression:
-        """What a partition of a spec has to satisfy, on the names of its fields."""
+        """Return the condition on the partitions of a spec, on the names of its fields."""
         return _fold(self._root, lambda leaf: leaf.partitions(self.schema, spec))
 
 
 def read_filter(given: Any, names: Names) -> Filter:
-    """A filter as `json.loads` has it; None is one that everything satisfies. Never raises."""
+    """Convert a filter from `json.loads`; None is a filter that all rows satisfy. Never raises."""
     if given is None:
         return Filter(names.schema)
     reader = _Reader(names)
@@ -242,7 +242,7 @@ class _Reader:
     values: int = field(default=0)
 
     def node(self, given: Any, *, wanted: bool, depth: int) -> _Node:
-        """Holds wherever the expression is true, or, with `wanted` False, false."""
+        """Return a node that holds wherever the expression is true (false if not `wanted`)."""
         if isinstance(given, bool):
             return _TRUE if given == wanted else _FALSE
         if not isinstance(given, Mapping) or depth > _DEEPEST:
@@ -316,7 +316,7 @@ def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
 
 
 def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
-    """The column of a term, and what is made of its values; None for what is not understood."""
+    """Return the column and the transform of a term; None for unsupported ones."""
     if isinstance(given, str):
         return given, IdentityTransform()
     if not isinstance(given, Mapping):
@@ -335,7 +335,7 @@ def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
 
 
 def _value(given: Any, of: IcebergType) -> Any:
-    """A JSON value as PyIceberg takes it for a column of a type; raises TypeError, ValueError."""
+    """Convert a JSON value for a PyIceberg column of a type; raises TypeError, ValueError."""
     if isinstance(given, Mapping) and str(given.get("type")).lower() == "literal":
         given = given.get("value")
     if given is None or isinstance(given, list | dict):
@@ -364,16 +364,16 @@ def _value(given: Any, of: IcebergType) -> Any:
 
 
 def _is_early(transform: Transform[Any, Any], of: IcebergType) -> bool:
-    """Whether old writers put rows before 1970 into the unit after theirs."""
+    """Return whether old writers put rows before 1970 into the next partition."""
     exact = isinstance(transform, DayTransform) and isinstance(of, DateType)
     return find_transform(str(transform).partition("[")[0]).early and not exact
 
 
 def _with_early(projected: BooleanExpression, early: Set[str]) -> BooleanExpression:
-    """A condition on partitions, and on those after it among the fields that are `early`.
+    """Extend a condition on partitions to the next partition, for fields in `early`.
 
-    As Iceberg in Java has it (`ProjectionUtil.fixInclusiveTimeProjection`): clients take what it
-    selects whole for exact.
+    It follows Iceberg's Java (`ProjectionUtil.fixInclusiveTimeProjection`): clients treat what it
+    selects completely as exact.
     """
     if isinstance(projected, And):
         return And(_with_early(projected.left, early), _with_early(projected.right, early))
@@ -390,13 +390,13 @@ def _with_early(projected: BooleanExpression, early: Set[str]) -> BooleanExpress
 
 
 def _literals(predicate: Any) -> list[Any]:
-    """The values that a predicate compares with."""
+    """Return the values that a predicate compares with."""
     one = getattr(predicate, "literal", None)
     return [each.value for each in getattr(predicate, "literals", () if one is None else (one,))]
 
 
 def _rename(predicate: Any, name: str) -> BooleanExpression:
-    """The predicate on another name."""
+    """Return the predicate on another name."""
     # PyIceberg's classes take more than their signatures say.
     made: Any = type(predicate)
     values = [getattr(predicate, a) for a in ("literal", "literals") if hasattr(predicate, a)]
@@ -415,7 +415,7 @@ def _fold(node: _Node, leaf: Any) -> BooleanExpression:
 
 
 def _balance(join: Any, legs: Sequence[BooleanExpression], none: Any) -> BooleanExpression:
-    """A tree of little depth: PyIceberg's visitors call themselves."""
+    """Join operands to a balanced tree, because PyIceberg's visitors are recursive."""
     if len(legs) < 2:
         return legs[0] if legs else none
     half = len(legs) // 2

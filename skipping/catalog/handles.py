@@ -37,13 +37,13 @@ class Handles:
         self._clock = clock
 
     def seal(self, table: str, part: bytes) -> str:
-        """A handle of a part, for the table at a path."""
+        """Return a handle of a part, for the table at a path."""
         head = json.dumps({"table": table, "until": self._clock() + _LASTS}).encode()
         packed = zlib.compress(head + b"\n" + part, 1)
         return base64.urlsafe_b64encode(self._sign(packed) + packed).decode()
 
     def open(self, table: str, handle: str) -> bytes:
-        """The part; raises Invalid."""
+        """Return the part of a handle; raises Invalid."""
         try:
             raw = base64.urlsafe_b64decode(handle.encode())
         except ValueError:

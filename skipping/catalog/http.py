@@ -74,7 +74,7 @@ def find_fault(headers: Headers) -> str | None:
 
 
 def has_body(headers: Headers) -> bool:
-    """Whether a request has a body."""
+    """Return whether a request has a body."""
     return any(key.lower() in _BODY and value != b"0" for key, value in headers)
 
 

@@ -37,7 +37,7 @@ class Answer:
     _files: pa.Table
 
     def files(self) -> bytes:
-        """The files as a stream."""
+        """Return the files as an Arrow stream."""
         sink = pa.BufferOutputStream()
         files = self._files.select(["path", "size", "stamp", "ordinal"])
         with pa.ipc.new_stream(sink, files.schema) as writer:

@@ -51,7 +51,7 @@ class Channel:
             raise Ended(type(error).__name__) from error
 
     def receive(self, *, deadline: float) -> Message:
-        """The next message; raises Ended."""
+        """Return the next message; raises Ended."""
         (length,) = _HEAD.unpack(self._exactly(_HEAD.size, deadline))
         if length > _HEAD_BYTES:
             raise Ended("a message that is too large")

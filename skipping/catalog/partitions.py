@@ -1,4 +1,4 @@
-"""Which partitions a filter selects: exactly, many at a time.
+"""Select the partitions that satisfy a filter: exactly, and many at a time.
 
 The values of a partition field are sorted once a snapshot, and each partition has the place of its
 value among them. So a comparison is one of places, whatever the type: a condition finds its literal
@@ -36,7 +36,7 @@ class PartitionColumn:
 
     @classmethod
     def of(cls, given: Iterable[Any]) -> PartitionColumn:
-        """That of the values of each partition; raises TypeError for values without an order."""
+        """Create a column from each partition's value; raises TypeError for unordered ones."""
         # A literal of a UUID has its bytes.
         all = [value.bytes if isinstance(value, uuid.UUID) else value for value in given]
         values = sorted({value for value in all if value is not None and value == value})
@@ -46,15 +46,15 @@ class PartitionColumn:
         return cls(values, np.array([place.get(value, len(values)) for value in all], np.int64))
 
     def at_least(self, value: Any) -> Mask:
-        """Those with no less than a value."""
+        """Return the partitions with at least this value."""
         return self.places >= bisect_left(self.values, value)
 
     def above(self, value: Any) -> Mask:
-        """Those with more than a value."""
+        """Return the partitions with a larger value."""
         return self.places >= bisect_right(self.values, value)
 
     def among(self, values: Iterable[Any]) -> Mask:
-        """Those with one of some values."""
+        """Return the partitions with one of these values."""
         found = np.zeros(len(self.values) + 2, bool)
         for value in values:
             place = bisect_left(self.values, value)
@@ -62,7 +62,7 @@ class PartitionColumn:
         return found[self.places]  # null takes the last, NaN the one before it
 
     def beginning(self, prefix: Any) -> Mask:
-        """Those that begin with some text, or bytes."""
+        """Return the partitions whose value begins with a text or bytes."""
         start = bisect_left(self.values, prefix)
         # In order, all that begin with it stand together.
         end = bisect_right(self.values, prefix, lo=start, key=lambda v: v[: len(prefix)])
@@ -70,13 +70,13 @@ class PartitionColumn:
 
     @property
     def is_null(self) -> Mask:
-        """Those without a value."""
+        """The partitions without a value."""
         found: Mask = self.places == _ABSENT
         return found
 
     @property
     def is_nan(self) -> Mask:
-        """Those that are no number."""
+        """The partitions with NaN."""
         found: Mask = self.places == len(self.values)
         return found
 
@@ -84,9 +84,9 @@ class PartitionColumn:
 def matching(
     bound: BooleanExpression, column: Callable[[int], PartitionColumn], count: int
 ) -> Mask:
-    """For each of `count` partitions whether it satisfies an expression on their fields.
+    """Return for each of `count` partitions whether it satisfies an expression on their fields.
 
-    `column` gives that of a field by its position. Raises TypeError for values that cannot be
+    `column` returns a field's column by its position. Raises TypeError for values that cannot be
     compared with each other, or with the literals.
     """
     return visit(bound, _Visitor(column, count))

@@ -61,41 +61,41 @@ from skipping.tables.iceberg.metadata import Metadata
 __all__ = ["Contents", "Find", "Found", "Part", "Planner"]
 
 _EVALUATING = 5.0
-"""Seconds for comparing files with bounds; those that are not reached stay in the plan."""
+"""Seconds to compare files with bounds; files after that stay in the plan."""
 
 _RESIDUALS = 4 << 20
-"""Bytes that the repetition of a filter may take in one answer."""
+"""Maximum bytes that the repeated filter takes in one response."""
 
 
 class Contents:
-    """What a metadata file says."""
+    """The contents of a metadata file."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     @cached_property
     def metadata(self) -> TableMetadata:
-        """As PyIceberg has it."""
+        """PyIceberg's object for it."""
         return TableMetadataUtil.parse_raw(self._text)
 
     @cached_property
     def names(self) -> Names:
-        """What filters call its columns."""
+        """The names of its columns in filters."""
         return Names(self.metadata)
 
     @cached_property
     def types(self) -> PartitionTypes:
-        """Those of the partition fields."""
+        """The types of the partition fields."""
         return partition_types(self.metadata)
 
     @cached_property
     def columns(self) -> Columns:
-        """What may be indexed of it."""
+        """The columns that an index may have."""
         return Metadata(self._text).columns()
 
     @cached_property
     def reading(self) -> Reading:
-        """The loosest there is: no column returned, names in any case."""
+        """The loosest assumptions about the client: no column is returned, names have any case."""
         return Reading.of(self.metadata, selected=frozenset(), case_sensitive=False)
 
     @cached_property
@@ -107,9 +107,9 @@ class Contents:
 
     @cached_property
     def unplanned(self) -> str | None:
-        """Why clients should plan its scans themselves, if so; plans made here are still right.
+        """The reason why clients should plan scans themselves, or None. Plans are correct anyway.
 
-        Relies on the summaries of its snapshots, which some writers leave empty.
+        It relies on the summaries of snapshots, which some writers leave empty.
         """
         for snapshot in self.referenced:
             summary = snapshot.summary
@@ -123,20 +123,20 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Tasks for files of a snapshot, by their places in it, and the filter that is left to do."""
+    """Tasks for files of a snapshot, by their positions in it, and the residual filter."""
 
     snapshot: int
     places: Ordinals
     residual: bytes
 
     def pack(self) -> bytes:
-        """The part as bytes, for the handle of a page."""
+        """Serialize the part for the handle of a page."""
         head = {"snapshot": self.snapshot, "residual": self.residual.decode()}
         return json.dumps(head).encode() + b"\n" + BitMap(self.places.tolist()).serialize()
 
     @classmethod
     def unpack(cls, packed: bytes) -> Part:
-        """The part that was packed."""
+        """Deserialize a part."""
         head, _, places = packed.partition(b"\n")
         said = json.loads(head)
         bits = np.array(BitMap.deserialize(places), np.int64)
@@ -145,9 +145,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the index says: by ordinal whether a file is pruned, and the files that it knows.
+    """The result of a lookup: for each ordinal whether its file is pruned, and the index's files.
 
-    `state` is equal for equal files.
+    `state` is equal if `files` are.
     """
 
     state: Hashable
@@ -162,7 +162,7 @@ Find: TypeAlias = Callable[[Predicate, Columns], Found | None]
 class Planner:
     """Plans the scans of one table.
 
-    Keeps `most` files of snapshots in memory. A plan of more than `page` tasks has several parts.
+    It caches up to `most` files of snapshots. A plan with more than `page` tasks has several parts.
     """
 
     def __init__(self, find: Find, read: Read, *, most: int, page: int) -> None:
@@ -171,7 +171,7 @@ class Planner:
         self._entries = Entries(read, most)
 
     def plan(self, table: Contents, asked: Mapping[str, Any]) -> list[Part]:
-        """The parts of the plan of a request, one at least; raises Refused and TableError."""
+        """Return the parts of a request's plan, at least one; raises Refused and TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
             raise refuse_plan("incremental scans are not planned here")
         given = asked.get("filter")
@@ -188,8 +188,8 @@ class Planner:
         kept = self._select_files(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
-        # Of what was not understood the client may not understand its own copy either: infinity is
-        # null in what PyIceberg sends, and an error in what it is given.
+        # A client may not parse its own copy of an unsupported filter: PyIceberg sends infinity as
+        # null, and fails on that null in the response.
         if wanted.column is not None and (large or not wanted.understood):
             residual = _always(wanted.column)
         elif large:
@@ -200,13 +200,13 @@ class Planner:
         ]
 
     def tasks(self, table: Contents, part: Part) -> Iterator[bytes]:
-        """A part as the inside of a JSON object: the tasks, and the files of deletes they name."""
+        """Yield a part as the members of a JSON object: the tasks, and their delete files."""
         if not len(part.places):
             yield b'"file-scan-tasks":[]'
             return
         snapshot = table.metadata.snapshot_by_id(part.snapshot)
         if snapshot is None:
-            # Expired between two pages, or the table was made anew: no page is as good as another.
+            # The snapshot expired between two pages, or the table was created again.
             raise Refused(404, "NoSuchPlanTaskException", "the snapshot is gone: plan again")
         files, types = self._entries.files(table.metadata, snapshot), table.types
         numbers: dict[File, int] = {}
@@ -317,7 +317,7 @@ def _matching_partitions(table: Contents, files: Files, wanted: Filter) -> Any:
 
 
 def _ordinals(files: Files, found: Found) -> Ordinals:
-    """The ordinal of each file's entry, -1 where it has none."""
+    """Return the ordinal of each file's entry, -1 for files without an entry."""
     held = files.known
     if held is not None and held[0] == found.state:
         return held[1]
@@ -330,6 +330,6 @@ def _ordinals(files: Files, found: Found) -> Ordinals:
 
 
 def _always(column: str) -> bytes:
-    """A filter that all rows satisfy, but which nobody takes for one that is done already."""
+    """Return a filter that all rows satisfy, which clients still evaluate."""
     legs = [{"type": type, "term": column} for type in ("is-null", "not-null")]
     return json.dumps({"type": "or", "left": legs[0], "right": legs[1]}).encode()

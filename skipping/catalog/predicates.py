@@ -35,7 +35,7 @@ _DEEPEST = 200
 
 
 def write_predicate(predicate: Predicate, columns: Columns) -> dict[str, Any]:
-    """The JSON of a predicate, and of the columns that its leaves name."""
+    """Convert a predicate and the columns of its leaves to JSON."""
     named: dict[str, Any] = {}
 
     def leaf(leaf: Any) -> Any:
@@ -70,7 +70,7 @@ def _encode_leaf(leaf: Any) -> dict[str, Any]:
 
 
 def _plain(values: pa.Array) -> list[Any]:
-    """Values as JSON has them."""
+    """Convert values to JSON."""
     if pa.types.is_decimal(values.type):
         return [str(value) for value in values.to_pylist()]
     if pa.types.is_binary(values.type):
@@ -82,14 +82,14 @@ def _plain(values: pa.Array) -> list[Any]:
 
 
 def _integer_type(type: pa.DataType) -> pa.DataType | None:
-    """The integers that dates and times are."""
+    """Return the integer type of dates and times."""
     if pa.types.is_date32(type):
         return pa.int32()
     return pa.int64() if pa.types.is_timestamp(type) else None
 
 
 def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
-    """The predicate, and its columns; raises ValueError for what is no JSON of a predicate."""
+    """Read a predicate and its columns from JSON; raises ValueError for any other JSON."""
     try:
         columns = Columns(
             TableColumn(_text(name), _text(identity), _text(type), refusal=refusal)

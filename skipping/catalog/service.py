@@ -233,7 +233,7 @@ class _Service:
         return read_body(request, most, self._limits.receiving)
 
     async def _whole(self, answer: httpx.Response, asked: _ClientRequest) -> bytes:
-        """The upstream's answer; raises Unreachable, TooLarge and Refused."""
+        """Return the upstream's complete response; raises Unreachable, TooLarge and Refused."""
         try:
             with anyio.fail_after(self._limits.receiving):
                 return await whole(answer, self._limits.metadata, asked.ledger.take)
@@ -247,7 +247,7 @@ class _Service:
         body: AsyncIterator[bytes] | None,
         path: bytes | None = None,
     ) -> httpx.Response:
-        """What the upstream answers to a request, or to a GET of another path."""
+        """Send a request, or a GET of another path, to the upstream, and return its response."""
         try:
             return await self.upstream.send(
                 request.method if path is None else "GET",
@@ -281,7 +281,7 @@ class _Service:
         return await run_sync(write, limiter=self._parsing)
 
     async def _is_planned(self, asked: _ClientRequest, table: _LoadedTable) -> bool:
-        """Whether scans of a table are planned here: it has an index, and can be read."""
+        """Return whether scans of a table are planned here: it has an index, and can be read."""
         if await run_sync(self._indexes.of, table.stated, table.io, limiter=self._threads) is None:
             return False
         said, _ = await self._ask(asked, table, "mode", seconds=_MODE_SECONDS)
@@ -373,7 +373,7 @@ class _Service:
         *parts: bytes,
         seconds: float | None = None,
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        """What the worker of a caller and table answers, when it is the caller's turn.
+        """Return the response of the worker of a caller and table, when it is the caller's turn.
 
         Of a plan it is the answer to the client, whose bytes are held until it is taken.
         """
@@ -410,7 +410,7 @@ def application(
     limits: Limits | None = None,
     key: bytes | None = None,
 ) -> Starlette:
-    """The service as an ASGI application; `key` signs the handles of pages."""
+    """Return the service as an ASGI application; `key` signs the handles of pages."""
     workers = workers or Workers()
     service = _Service(upstream, indexes, workers, io or {}, limits or Limits(), key)
 
@@ -428,7 +428,7 @@ def application(
 
 
 def _change_config(said: dict[str, Any]) -> bytes:
-    """The catalog's configuration, for clients of this service."""
+    """Change the catalog's configuration for clients of this service."""
     for part in ("defaults", "overrides"):
         given = said.get(part)
         said[part] = {k: v for k, v in given.items() if k != "uri"} if given else {}
@@ -450,7 +450,7 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def _complete_plan(tasks: bytes, handles: Sequence[str]) -> bytes:
-    """The answer to a request for a plan; `tasks` is a JSON object."""
+    """Return the response with a complete plan; `tasks` is a JSON object."""
     head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
     tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
     return b"".join([head, tasks[1:-1], tail])

@@ -108,7 +108,7 @@ class Storage:
         self._io: FileIO | None = None
 
     def may_read(self, location: str) -> bool:
-        """Whether the table may name a file."""
+        """Return whether the table may name a file."""
         try:
             self._check_location(location)
         except PermissionError:
@@ -124,7 +124,7 @@ class Storage:
         return location
 
     def is_at(self, location: str) -> bool:
-        """Whether a table's metadata file is in the folder of a table at a location."""
+        """Return whether a table's metadata file is in the folder of a table at a location."""
         try:
             at = parse_location(location)
         except PermissionError:
@@ -132,7 +132,7 @@ class Storage:
         return self.folder == Location(at.scheme, at.authority, at.path.rstrip("/"))
 
     def read(self, text: str) -> Iterator[bytes]:
-        """Pieces of a file; raises PermissionError, Denied for wrong credentials, and OSError."""
+        """Yield pieces of a file; raises PermissionError, OSError, Denied for wrong credentials."""
         location = self._check_location(text)
         try:
             with closing(self._open(location)) as file:
@@ -158,7 +158,7 @@ class Storage:
 
 
 def _open_below(folder: str, path: str) -> Any:
-    """A regular file below a folder, on no way that has a symbolic link; raises OSError."""
+    """Open a regular file below a folder, on a path without symbolic links; raises OSError."""
     steps = [step for step in path[len(folder) :].split("/") if step]
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -181,7 +181,7 @@ def _open_below(folder: str, path: str) -> Any:
 
 
 def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> Storage:
-    """That of a loaded table (`LoadTableResult`) at a location, over the service's properties.
+    """Return the storage of a loaded table (`LoadTableResult`); its settings win over the service's.
 
     Properties of the table itself do not count: its writers would say where this process connects
     to, and which class does it. Raises PermissionError for a location that is not understood.
@@ -196,7 +196,7 @@ def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> S
 
 
 def _credentials(said: Mapping[str, Any], location: str) -> dict[str, str]:
-    """Those for the longest prefix of a location."""
+    """Return the credentials for the longest prefix of a location."""
     given = said.get("storage-credentials")
     fitting = [
         each

@@ -69,7 +69,7 @@ class Upstream:
         headers: Headers,
         body: AsyncIterator[bytes] | None = None,
     ) -> httpx.Response:
-        """The answer, whose body is still to be read, and which has to be closed.
+        """Send a request and return the response; the caller reads its body and closes it.
 
         A body is sent as it comes; `headers` may have its length. Raises Unreachable, ValueError
         for a path that leads out of the catalog's.
@@ -104,7 +104,7 @@ class Upstream:
 
 
 def leads_out(path: bytes) -> bool:
-    """Whether somebody on the way might read a path as one that goes up, however it is quoted."""
+    """Return whether some proxy could read a path as one with `..`, in any quoting."""
     for _ in range(3):
         path = unquote_to_bytes(path)
     if unquote_to_bytes(path) != path:
@@ -114,7 +114,7 @@ def leads_out(path: bytes) -> bool:
 
 
 def _length(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The length of a body, as far as it is known before it came."""
+    """Return the length of a body, if its headers have it."""
     return [(key, value) for key, value in headers if key.lower() == b"content-length"]
 
 
@@ -127,7 +127,7 @@ class TooLarge(Exception):
 
 
 async def whole(answer: httpx.Response, most: int, took: Callable[[int], None]) -> bytes:
-    """The body; raises Unreachable if it breaks off, or is compressed, which nobody asked for.
+    """Return the body; raises Unreachable if it is incomplete, or compressed unasked.
 
     Calls `took` with the bytes of each part, which may raise. Raises TooLarge for a body of more
     than `most` bytes, which is not closed then.
@@ -162,7 +162,7 @@ async def _rest(parts: list[bytes], body: AsyncIterator[bytes]) -> AsyncGenerato
 
 
 def hops(headers: Headers) -> set[bytes]:
-    """The headers that a message names as those of its connection alone."""
+    """Return the headers that a message limits to its connection."""
     return {
         name.strip().lower()
         for key, value in headers
@@ -173,6 +173,6 @@ def hops(headers: Headers) -> set[bytes]:
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers that go further: not those of one connection, nor those it names."""
+    """Return the headers to forward: all but those that are limited to one connection."""
     left = _HOP | _OURS | hops(headers)
     return [(key, value) for key, value in headers if key.lower() not in left]

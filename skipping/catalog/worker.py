@@ -53,11 +53,11 @@ FAILURES: dict[str, type[Exception]] = {
     "permission": PermissionError,
     "storage": OSError,
 }
-"""What may go wrong in reading a file, by its name in messages."""
+"""Errors of reading a file, by their names in messages."""
 
 
 class Worker:
-    """Answers the requests of one caller for one table; `channel` is the way to the service."""
+    """Answers the requests of one caller for one table; `channel` connects it with the service."""
 
     def __init__(self, channel: Channel, *, files: int, page: int, idle: float) -> None:
         self._channel = channel
@@ -67,7 +67,7 @@ class Worker:
         self._known: tuple[str, pa.Table] = "", pa.table({})
 
     def serve(self) -> None:
-        """Answer until the service is gone, or asks nothing for a while."""
+        """Answer until the service is gone, or sends nothing for `idle` seconds."""
         while True:
             said, parts = self._channel.receive(deadline=time.monotonic() + self._idle)
             answer, made = self._respond(said, parts)
@@ -93,18 +93,18 @@ class Worker:
             return {"refused": [406, "UnsupportedOperationException", message]}, ()
         except (Ended, MemoryError):
             raise
-        except Exception as error:  # of what is not as it should be there are many kinds
+        except Exception as error:  # forged data can raise any error
             return {"refused": [500, "ServiceFailureException", first_line(error)]}, ()
 
     def _mode(self, table: Contents, _: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """Why scans are not planned here, and the lists of manifests that would be read."""
+        """Return why scans are not planned here, and the manifest lists that plans would read."""
         lists = {snapshot.manifest_list for snapshot in table.referenced}
         return {"unplanned": table.unplanned, "lists": list(lists)}, ()
 
     def _plan(
         self, table: Contents, parts: Sequence[bytes]
     ) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """The tasks of the first part of a plan, and the other parts."""
+        """Return the tasks of the first part of a plan, and the other parts."""
         asked = _object(parts[0])
         first, *rest = self._planner.plan(table, asked)
         tasks = b"".join(self._planner.tasks(table, first))
@@ -113,11 +113,11 @@ class Worker:
     def _tasks(
         self, table: Contents, parts: Sequence[bytes]
     ) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """The tasks of another part."""
+        """Return the tasks of another part."""
         return {}, [b"".join(self._planner.tasks(table, Part.unpack(parts[0])))]
 
     def _read(self, locations: Sequence[str]) -> Iterator[bytes]:
-        """Files, which the service reads."""
+        """Yield the contents of files, which the service reads."""
         if not locations:
             return
         self._channel.send({"read": list(locations)}, deadline=time.monotonic() + _SAYING)
@@ -135,7 +135,7 @@ class Worker:
             yield b"".join(pieces)
 
     def _find(self, predicate: Any, columns: Any) -> Found | None:
-        """What the index says, which the service asks."""
+        """Look up a predicate in the index, through the service."""
         said = {"find": write_predicate(predicate, columns), "known": self._known[0]}
         self._channel.send(said, deadline=time.monotonic() + _SAYING)
         answer, parts = self._channel.receive(deadline=time.monotonic() + _SAYING)
@@ -204,7 +204,7 @@ def main() -> None:
 
 
 def _order(control: socket.socket) -> tuple[bytes, int]:
-    """What the service wants, and the socket that comes with it."""
+    """Receive an order of the service, and the socket that comes with it."""
     text, passed, _, _ = control.recvmsg(4096, socket.CMSG_SPACE(4))
     fds = array.array("i")
     for _, _, data in passed:
@@ -213,7 +213,7 @@ def _order(control: socket.socket) -> tuple[bytes, int]:
 
 
 def _reap(workers: dict[int, int]) -> None:
-    """Forget those that ended."""
+    """Remove workers that have ended."""
     while workers:
         pid, _ = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -223,7 +223,7 @@ def _reap(workers: dict[int, int]) -> None:
 
 
 def _work(line: int, order: dict[str, Any], size: int) -> None:
-    """Be a worker; never returns."""
+    """Run as a worker; never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -254,12 +254,12 @@ def _confine(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    # None, so that one cannot be closed and another opened in its place.
+    # No descriptor at all, so that none can be closed and another opened in its place.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 
 def _address_space() -> int:
-    """The bytes of address space that this process has."""
+    """Return the size of this process's address space in bytes."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     except OSError:

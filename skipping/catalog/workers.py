@@ -131,7 +131,7 @@ class Workers:
             starter.close()
 
     def ask(self, job: Job, do: str, *parts: bytes, seconds: float | None = None) -> Message:
-        """The worker's answer to a request: "mode", "plan" or "tasks".
+        """Return the worker's response to a request: "mode", "plan" or "tasks".
 
         Raises Refused for what the worker refuses, and for one that dies or reaches a limit.
         """
@@ -160,7 +160,7 @@ class Workers:
         return answer, made
 
     def _answer(self, channel: Channel, job: Job, deadline: float) -> Message:
-        """The answer, after what the worker wants to know for it."""
+        """Return the response, after serving the worker's own requests for files and lookups."""
         left = self.bounds.manifests
         files = _begun(job, [])
         messages = 0
@@ -210,7 +210,7 @@ class Workers:
 
     @contextmanager
     def _worker(self, job: Job, deadline: float) -> Iterator[_Worker]:
-        """The worker of a caller and table, for one request at a time."""
+        """Yield the worker of a caller and table, for one request at a time."""
         key = job.caller, job.table
         while True:
             with self._lock:
@@ -231,7 +231,7 @@ class Workers:
                     worker.used = time.monotonic()
 
     def _living(self, key: Hashable) -> _Worker | None:
-        """The worker of a key, after those that are idle were forgotten."""
+        """Return the worker of a key, after idle workers are removed."""
         last = time.monotonic() - self.bounds.idle + _SLACK
         for other, worker in list(self._workers.items()):
             if not worker.busy and worker.used < last:
@@ -239,7 +239,7 @@ class Workers:
         return self._workers.get(key)
 
     def _make(self, key: Hashable, caller: Hashable) -> _Worker:
-        """A new worker, in the place of one that is not at work if there are enough."""
+        """Start a worker; at the limit, end the one that has been idle for longest."""
         for of, most in (({caller}, self.bounds.of_one_caller), (None, self.bounds.workers)):
             among = [
                 other for other, each in self._workers.items() if of is None or each.caller in of
@@ -346,7 +346,7 @@ class _Starter:
         self._is_ready = False
 
     def fork(self, order: Mapping[str, Any]) -> socket.socket:
-        """A line to a new worker; raises OSError."""
+        """Fork a worker, and return a socket to it; raises OSError."""
         if not self._is_ready:
             self._await_acknowledgement()
             self._is_ready = True
@@ -384,7 +384,7 @@ class _Starter:
 
 
 def _read_refusal(said: Any) -> Exception:
-    """What a worker says is wrong, as far as it has a form that errors have."""
+    """Return the error that a worker reported, or a general one for a malformed report."""
     match said:
         case [int() as status, str() as kind, str() as message] if 400 <= status < 600:
             return Refused(status, kind, message)
@@ -400,7 +400,7 @@ _FILE = {
 
 
 def check_tasks(text: bytes) -> bytes:
-    """The tasks of a plan as a worker sends them, written anew as a JSON object.
+    """Check the tasks of a plan from a worker, and serialize them again as a JSON object.
 
     Raises Refused for anything but tasks: a plan may carry credentials and addresses too, which its
     client would use.
@@ -424,9 +424,9 @@ def check_tasks(text: bytes) -> bytes:
 
 
 def _parse_json(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
-    """A JSON value and what writes it; raises ValueError."""
+    """Parse JSON; return the value and a function that serializes it. Raises ValueError."""
     try:
-        # Faster than Python's own, but not for what is nested 200 deep, as filters may be.
+        # Faster than `json`, but it refuses values that are nested 200 deep, as filters may be.
         return from_json(text), partial(to_json, inf_nan_mode="constants")
     except ValueError:
         return read_json(text, _TASKS), lambda said: json.dumps(said).encode()

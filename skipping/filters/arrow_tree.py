@@ -97,7 +97,7 @@ def path_of(node: Node) -> tuple[str, ...]:
 
 @cache
 def _is_readable() -> bool:
-    """Whether this pyarrow pickles expressions in the form that `_parse` reads."""
+    """Return whether this pyarrow pickles expressions in the form that `_parse` reads."""
     given = ~(pc.field("s", "x") == 1) & pc.field("i").isin([2, None])
     try:
         match _parse(given):

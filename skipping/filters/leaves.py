@@ -44,7 +44,7 @@ def indexed_leaves(columns: Mapping[str, TableColumn], name: str) -> ColumnLeave
 
 
 def is_nan(scalar: pa.Scalar) -> bool:
-    """Whether a scalar is NaN."""
+    """Return whether a scalar is NaN."""
     return pa.types.is_floating(scalar.type) and math.isnan(scalar.as_py())
 
 

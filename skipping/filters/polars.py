@@ -69,7 +69,7 @@ _TEXTS: dict[str, TextTest] = {
 
 
 def is_elementwise(expression: Any) -> bool:
-    """Whether an expression is known to read one row at a time."""
+    """Return whether an expression is known to read one row at a time."""
     try:
         return all(map(_looks_at_one_row, _nodes(_tree(expression))))
     except Exception:  # another release may write another form

@@ -300,7 +300,7 @@ class _Leaf:
         return _ODD if self._floats else ()
 
     def _is_loose(self, values: list[Any]) -> bool:
-        """Whether Python compares a FLOAT of the log with a literal of more digits."""
+        """Return whether Python compares a FLOAT of the log with a literal of more digits."""
         if (
             self.column.type != "float"
             or self.column.physical.field_id not in self.reading.partitioned

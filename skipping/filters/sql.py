@@ -232,7 +232,7 @@ class _Translation:
 
 
 def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
-    """Whether all values have one type, so that Spark compares the column as outside a tuple."""
+    """Return whether all values have one type: then Spark compares as outside a tuple."""
     constants = [value for value in given if isinstance(value, Constant)]
     types = {(type(value.value), value.type) for value in constants}
     if len(constants) < len(given) or len(types) > 1 or constants[0].value is None:

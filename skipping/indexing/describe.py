@@ -20,7 +20,7 @@ __all__ = ["as_html", "describe", "is_replaced", "standing"]
 
 
 def is_replaced(definition: Definition, table: Table) -> bool:
-    """Whether the table was replaced since the index was defined, or carried over."""
+    """Return whether the table was replaced since the index was defined, or carried over."""
     return definition.table != table.id
 
 

@@ -86,7 +86,7 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
 
 
 def _is_variant(type: pa.DataType) -> bool:
-    """Whether Spark may read a variant of it; if not it fails, and the file is unknown."""
+    """Return whether Spark may read a variant of it; if not it fails, and the file is unknown."""
     if not pa.types.is_struct(type):
         return False
     binary = {field.name for field in type if pa.types.is_binary(field.type)}
@@ -183,7 +183,7 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
 
 
 def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
-    """Whether Spark reads a number unchanged: some of its readers do not know unsigned ones.
+    """Return whether Spark reads a number unchanged: some of its readers do not know unsigned ones.
 
     Its own takes a UINT64 for DECIMAL(20,0) only, and for a signed number in a wider one
     (`ParquetVectorUpdaterFactory`); Iceberg's takes a UINT32 for signed (`BaseParquetReaders`).
@@ -206,7 +206,7 @@ def _width(type: pa.DataType) -> int:
 
 
 def _is_corrected(footer: dict[bytes, bytes], *, int96: bool) -> bool:
-    """Whether Spark takes dates as they stand (`DataSourceUtils.getRebaseSpec`)."""
+    """Return whether Spark takes dates as they stand (`DataSourceUtils.getRebaseSpec`)."""
     least, legacy = ((3, 1), b"legacyINT96") if int96 else ((3, 0), b"legacyDateTime")
     version = re.match(rb"(\d+)\.(\d+)", footer.get(b"org.apache.spark.version", b""))
     return (

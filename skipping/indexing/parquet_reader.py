@@ -236,7 +236,7 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
 
 
 def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
-    """Whether a time in a row group, which is read in milliseconds, does not fit microseconds.
+    """Return whether a row group has a time beyond microseconds; it is read in milliseconds.
 
     Spark writes the Julian day as a signed number, which Arrow takes for an unsigned one: before
     4714 BC and from the year 290,000 on it comes out 11 million years later. As microseconds that
@@ -278,7 +278,7 @@ def stored_columns(column: TableColumn) -> tuple[TableColumn, ...]:
 
 
 def is_read(column: TableColumn, places: Mapping[str, Place]) -> bool:
-    """Whether a file has all columns that a column is made of."""
+    """Return whether a file has all columns that a column is made of."""
     return all(isinstance(places[each.identity], Found) for each in stored_columns(column))
 
 

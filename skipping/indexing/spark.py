@@ -125,7 +125,7 @@ class SparkBuild:
 
 
 def can_open(path: str, locate: Locate = locate) -> bool:
-    """Whether Python can open a file with the credentials that it has."""
+    """Return whether Python can open a file with the credentials that it has."""
     try:
         filesystem, inner = locate(path)
         with filesystem.open_input_file(inner):

@@ -277,7 +277,7 @@ def _tuple_columns(node: Or) -> tuple[str, ...]:
 
 
 def _answers(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) -> bool:
-    """Whether an index type, with its defaults, supports a leaf on a column."""
+    """Return whether an index type, with its defaults, supports a leaf on a column."""
     try:
         made = provider.of((Column(column.name, column.domain),), {})
         return made.survival(leaf) <= USELESS and made.rewrite(leaf) is not None

@@ -256,7 +256,7 @@ class IndexedScan(EngineScan, DataScan):
         return parse_metadata(read).columns()
 
     def _counts(self, task: FileScanTask) -> bool:
-        """Whether `count` takes a file's row count from the metadata, given its partition."""
+        """Return whether `count` uses a file's row count in the metadata, given its partition."""
         if self.tests or self._beside:
             return False
         planned_here = not self._should_use_server_side_planning()

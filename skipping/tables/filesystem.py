@@ -43,7 +43,7 @@ def locate(path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def is_unchanged(found: int, listed: int) -> bool:
-    """Whether a file's time (nanoseconds) equals that of the listing (milliseconds).
+    """Return whether a file's time (nanoseconds) equals that of the listing (milliseconds).
 
     Object stores list milliseconds, but return whole seconds for a single file.
     """

@@ -94,7 +94,7 @@ def _classes(value: Any) -> set[str]:
 
 
 def _is_iceberg(leaf: Any) -> bool:
-    """Whether a leaf of a plan is an Iceberg table or one of its metadata tables."""
+    """Return whether a leaf of a plan is an Iceberg table or one of its metadata tables."""
     if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
         return False
     return str(leaf.table().getClass().getName()).startswith("org.apache.iceberg.spark.")
@@ -137,7 +137,7 @@ def _location(leaf: Any) -> Any | None:
 
 
 def _is(value: Any, name: str) -> bool:
-    """Whether a value has a class of Spark's sources or a subclass: Delta extends them."""
+    """Return whether a value has a class of Spark's sources or a subclass: Delta extends them."""
     full = f"org.apache.spark.sql.execution.datasources.{name}"
     return bool(is_instance_of(SparkContext._gateway, value, full))
 

@@ -110,7 +110,7 @@ class Metadata:
         return found if self._went_on_from(since) else None
 
     def _went_on_from(self, since: int) -> bool:
-        """Whether the current snapshot descends from the newest one of a version."""
+        """Return whether the current snapshot descends from the newest one of a version."""
         at = self._current()
         while at is not None and at in self.snapshots and self.snapshots[at].number > since:
             at = self.snapshots[at].parent

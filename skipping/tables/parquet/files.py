@@ -143,7 +143,7 @@ class FolderFiles:
         return pa.table(columns, schema=pa.schema([self.arrow_schema.field(n) for n in names]))
 
     def _has(self, file: pq.ParquetFile, path: str, name: str) -> bool:
-        """Whether a file has a column; raises TableError in doubt."""
+        """Return whether a file has a column; raises TableError in doubt."""
         schema, type = file.schema_arrow, self.arrow_schema.field(name).type
         alike = [found for found in schema.names if found.lower() == name.lower()]
         if not alike:
@@ -249,7 +249,7 @@ def _normal(type: pa.DataType) -> pa.DataType:
 
 
 def _widens(found: pa.DataType, type: pa.DataType) -> bool:
-    """Whether Spark reads a narrower number as the wider one of the table, whatever its value."""
+    """Return whether Spark reads any value of a narrower type as the table's wider type."""
     types = pa.types
     for same in (types.is_signed_integer, types.is_floating):
         if same(found) and same(type):
