@@ -105,7 +105,7 @@ class BloomFilter:
         return made
 
     def ladder(self) -> tuple[int, ...]:
-        """The possible capacities of a file's filter, in order."""
+        """Return the possible capacities of a file's filter, in order."""
         if not self.adaptive:
             return (self.num_items,)
         rungs = (LEAST << step for step in range((MOST // LEAST).bit_length()))

@@ -31,7 +31,7 @@ class PrometheusCollector:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        """Raises SessionError without `rewrite.enable`, or without prometheus-client."""
+        """Create a collector; raises SessionError without `rewrite.enable` or prometheus-client."""
         try:
             import prometheus_client  # noqa: F401
         except ModuleNotFoundError as error:

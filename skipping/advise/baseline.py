@@ -119,5 +119,5 @@ class ColumnKinds:
 
 
 def _of(i: int) -> str:
-    """Distinguishes the sketches of the columns, which were numbered independently."""
+    """Return a prefix that distinguishes the sketches of the columns, which have equal numbers."""
     return f"column{i}_"

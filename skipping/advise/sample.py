@@ -125,7 +125,7 @@ def _measure(
 def measure_file(
     file: Mapping[str, Any], work: Sequence[Work], locate: Locate = locate
 ) -> bytes | None:
-    """One file's row of a Sample as an Arrow stream; None where the column cannot be read."""
+    """Measure one file; return its row of a Sample as an Arrow stream, None if it is unreadable."""
     column = work[0].column
     # Kinds that stop early come first: what they hash is not found hashed already.
     cheapest = sorted(range(len(work)), key=lambda i: work[i].provider.most or 0)
@@ -236,9 +236,9 @@ def _to_list(values: pa.Array) -> pa.Array:
 
 
 def _draw_values(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
-    """A file's number of rows, and some thousand values, each as often as it is there.
+    """Return a file's number of rows, and a few thousand values, with duplicates.
 
-    None of tuples: nobody sorts a table by them.
+    Of a multi-column index it returns no values, because tables are not sorted by tuples.
     """
     filesystem, inner = locate(path)
     with filesystem.open_input_file(inner) as source:

@@ -181,10 +181,10 @@ def _open_below(folder: str, path: str) -> Any:
 
 
 def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> Storage:
-    """Return the storage of a loaded table (`LoadTableResult`); its settings win over the service's.
+    """Return the storage of a loaded table (`LoadTableResult`), with its settings first.
 
-    Properties of the table itself do not count: its writers would say where this process connects
-    to, and which class does it. Raises PermissionError for a location that is not understood.
+    Properties of the table are ignored, because its writers could choose the host that this process
+    connects to, and the class. Raises PermissionError for a location that cannot be parsed.
     """
     given = {**_strings(said.get("config")), **_credentials(said, location)}
     config = {**own, **given}

@@ -63,29 +63,29 @@ class ColumnLeaves:
         self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
 
     def compare(self, op: Op, value: Any) -> Predicate:
-        """The column compared with a scalar that `value` returned; unknown where orders differ."""
+        """Compare the column with a scalar from `value`; unknown if the orders differ."""
         if self.ordered or op in ("=", "!="):
             return Compare(self.name, op, value)
         return Unknown(f"the order of {self.name}, which is a dictionary")
 
     def is_true(self, wanted: bool) -> Predicate:
-        """A column of booleans is true, or false unless `wanted`."""
+        """Require that a boolean column is true; false unless `wanted`."""
         return Compare(self.name, "=", wanted)
 
     def is_null(self, wanted: bool) -> Predicate:
-        """The column is null, or is not unless `wanted`."""
+        """Require that the column is null; not null unless `wanted`."""
         return IsNull(self.name, negated=not wanted)
 
     def is_nan(self) -> Predicate:
-        """The column is NaN."""
+        """Require that the column is NaN."""
         return Compare(self.name, "=", pa.scalar(math.nan, self.type))
 
     def has_text(self, test: TextTest, text: Any, wanted: bool) -> Predicate:
-        """The column's text begins with, ends with or contains `text`, or not unless `wanted`."""
+        """Require a prefix, suffix or substring `text`; the opposite unless `wanted`."""
         return _TEXTS[test](self.name, text, negated=not wanted)
 
     def is_in(self, values: pa.Array, wanted: bool) -> Predicate:
-        """The column is among values that `comparable` returned, or may not be unless `wanted`.
+        """Require a value from `comparable`; the opposite unless `wanted`.
 
         The engines compare bits and take null for no member, so the opposite excludes no null, and
         of floats no zero and no NaN.

@@ -121,9 +121,9 @@ def number_columns(
     *,
     first: int = 1,
 ) -> tuple[IndexedColumn, ...]:
-    """The columns of a definition from number `first` on.
+    """Return the columns of a definition, numbered from `first` on.
 
-    Raises DefinitionError for one that cannot be sound.
+    Raises DefinitionError for a column that cannot be indexed.
     """
     made: list[IndexedColumn] = []
     for number, spec in enumerate(specs, start=first):
@@ -143,7 +143,7 @@ def number_columns(
 
 
 def resolve_column(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
-    """The column, expression or composite that a statement names; raises DefinitionError."""
+    """Return the column, expression or columns of a statement; raises DefinitionError."""
     if given.is_expression:
         return columns.compute(given.name)
     if given.composite:
@@ -192,10 +192,10 @@ def find_live_index(
     likely: IndexId | None = None,
     timeout: float | None = None,
 ) -> Versioned[Definition] | None:
-    """The live index of what a table is now, or else of what its name was before.
+    """Return the live index of a table, or else of an earlier table with its name.
 
-    If the `likely` one is the first, no others are listed. Raises StoreError, after `timeout`
-    seconds at most if any are given.
+    If the `likely` index is that of the table, others are not listed. Raises StoreError, with
+    `timeout` within that many seconds.
     """
     until = None if timeout is None else time.monotonic() + timeout
     try:
@@ -244,7 +244,7 @@ def _moved_hint(definition: Definition, new: str) -> str:
 
 
 def _column_sql(column: IndexedColumn) -> str:
-    """A column with its kind, as CREATE SKIPPING INDEX takes it."""
+    """Return a column with its index type in the syntax of CREATE SKIPPING INDEX."""
     if column.expression is not None:
         name = column.expression.sql
     else:
@@ -276,7 +276,7 @@ def _require_readable(definition: Definition) -> None:
 
 
 def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
-    """A definition as it is by now; raises DefinitionError if it was erased."""
+    """Return the stored definition; raises DefinitionError if it was erased."""
     found = store.definition(old.value.index)
     if found is None:
         raise dropped_error(old.value)
@@ -285,7 +285,7 @@ def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versione
 
 
 def dropped_error(definition: Definition) -> DefinitionError:
-    """What to raise for an index that was dropped."""
+    """Return the error for an index that was dropped."""
     name = definition.name
     return DefinitionError(f"the skipping index of {name} was dropped meanwhile", about="table")
 
@@ -323,10 +323,10 @@ def carry_over(
 
 
 def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> Definition:
-    """The definition, by column name, for the incarnation that the table is now.
+    """Return the definition for the table that has replaced an earlier one, by column name.
 
-    A column with a type that its index type does not take keeps its old type: it is unknown. Raises
-    DefinitionError if the table has none of the columns any more.
+    If the index type does not support a column's new type, it keeps the old type and is unknown.
+    Raises DefinitionError if the table has none of the columns.
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
@@ -353,13 +353,13 @@ def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> De
 
 
 def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """The column that has the name of an indexed one; of an expression what it is by now."""
+    """Return the table's column with the name, or the expression, of an indexed one."""
     if indexed.parts:
         return by_name(indexed, columns)
     if indexed.expression is None:
         return columns.get(indexed.name)
     try:
-        # Whatever is stored goes through the checks of CREATE, under the settings of this session.
+        # A stored expression must pass the checks of CREATE, with the settings of this session.
         return columns.compute(indexed.expression.sql)
     except DefinitionError:
         return None
@@ -405,7 +405,7 @@ def _make_column(
 def add_columns(
     definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
 ) -> Definition:
-    """With more columns or kinds; raises DefinitionError for one that is there or not sound."""
+    """Add columns or index types; raises DefinitionError for duplicates and unsupported ones."""
     new = number_columns(specs, columns, providers, first=definition.next_number)
     there = {(i.of, i.kind) for i in definition.columns}
     for indexed, spec in zip(new, specs, strict=True):
@@ -420,10 +420,10 @@ def add_columns(
 def drop_columns(
     definition: Definition, drops: Sequence[ColumnDrop], columns: Columns, providers: Sequence[str]
 ) -> Definition:
-    """Without columns or kinds; raises DefinitionError for one that is not there.
+    """Remove columns or index types; raises DefinitionError for one that the index does not have.
 
-    A column is meant by the name it has in the table now; one that is gone from the table, by the
-    name it had in the index.
+    Columns have their current names in the table. A column that the table has dropped has its
+    name in the index.
     """
     left = definition.columns
     for drop in drops:
@@ -448,7 +448,7 @@ def drop_kind(definition: Definition, kind: str) -> Definition:
 
 
 def set_options(definition: Definition, given: Mapping[str, Param]) -> Definition:
-    """With these options, the others as they were; raises DefinitionError for a wrong one."""
+    """Change these options and keep the others; raises DefinitionError for a wrong one."""
     IndexOptions.of(given, alter=True)
     options = IndexOptions.of({**dict(definition.options), **given})
     return replace(definition, options=options.pairs())

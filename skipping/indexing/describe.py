@@ -31,7 +31,7 @@ def describe(
     files: pa.Table,
     gaps: Mapping[int, str],
 ) -> dict[str, str | None]:
-    """The facts of `Index.describe`; `files` as `Index.files` has them.
+    """Return the facts for `SkippingIndex.describe`; `files` are those of `SkippingIndex.files`.
 
     `gaps`: why files that come now get no sketch, by the number of a column that has none.
     """
@@ -85,7 +85,7 @@ def standing(store: IndexStore, table: Table, definition: Definition) -> str:
 
 
 def as_html(facts: Mapping[str, str | None]) -> str:
-    """A table of facts, for notebooks."""
+    """Return an HTML table of facts, for notebooks."""
     cell = "style='text-align:left;padding:1px 10px 1px 0'"
     rows = "".join(
         f"<tr><th {cell}>{escape(item)}</th><td {cell}>{escape(value)}</td></tr>"
@@ -113,7 +113,7 @@ def _lag(table: Table, version: int, covered: int | None) -> str | None:
 
 
 def _newest(files: pa.Table) -> str | None:
-    """When the newest of the files of a table without a log was written."""
+    """Return the modification time of the newest file of a table without a log."""
     stamp = pc.max(files["stamp"]).as_py()
     return None if stamp is None else _moment(stamp / 1_000)
 

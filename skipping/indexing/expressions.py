@@ -33,12 +33,12 @@ __all__ = ["ExpressionBuild", "merge"]
 
 
 class ExpressionBuild(ReaderBuild):
-    """Builds what is computed of columns, in tasks of a Spark session."""
+    """Builds sketches of expressions, in tasks of a Spark session."""
 
-    _reads_all = True  # of a file without any of the columns an expression is that of nulls
+    _reads_all = True  # in a file without the columns the expression is computed from nulls
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
-        """As the other."""
+        """Create a build like `ReaderBuild`."""
         super().__init__(spark, dated=dated)
         self._analysed: dict[str, Analysed] = {}
 
@@ -60,7 +60,7 @@ class ExpressionBuild(ReaderBuild):
         return flat.select("file_path", *columns, *dated)
 
     def _compute(self, column: TableColumn, names: Mapping[str, str]) -> Column:
-        """An expression over columns by the names they are given here, by identity."""
+        """Return an expression over the columns with these names, by identity."""
         expression = column.expression
         assert expression is not None, "it is computed"
         if column.identity not in self._analysed:
@@ -112,7 +112,7 @@ class ExpressionBuild(ReaderBuild):
     def _read(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
     ) -> list[pa.Table]:
-        """Entries; where Spark fails on a file, what can be computed of it."""
+        """Build entries; if Spark fails on a file, only the sketches that can be computed."""
         try:
             return [self._job(group, work)]
         except (PySparkException, Py4JError):
@@ -138,14 +138,14 @@ class ExpressionBuild(ReaderBuild):
 
 
 def _select_dates(found: Sequence[Found]) -> list[Found]:
-    """Those whose values are looked at themselves: old ones may be of another calendar."""
+    """Return the date columns, whose old values could be in another calendar."""
     return [place for place in found if place.column.type in ("date", "timestamp")]
 
 
 def merge(parts: Sequence[pa.Table], work: Sequence[Work]) -> pa.Table:
     """Merge the sketches of several tables; the first table has all files.
 
-    What another has not of a file is not built.
+    Sketches that no table has are null, which means not built.
     """
     first, *others = parts
     columns = {name: first[name] for name in first.column_names}

@@ -29,7 +29,7 @@ class LocalBuild:
         self._dated = dated
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Entries for the files."""
+        """Yield entries for the files."""
         with ThreadPoolExecutor(min(32, 4 + (os.cpu_count() or 1))) as pool:
             for start in range(0, len(files), _BATCH):
                 batch = files.slice(start, _BATCH).combine_chunks()

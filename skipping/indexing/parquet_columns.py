@@ -27,7 +27,7 @@ timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
 
 
 class UnknownError(Exception):
-    """Why a column, or all of a file, is unknown."""
+    """A column, or a complete file, is unknown; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Found:
 
 
 def indexed_domain(column: TableColumn) -> Domain:
-    """What its values are compared in; raises UnknownError for a column without an index."""
+    """Return the domain of a column's values; raises UnknownError if it cannot be indexed."""
     domain = domain_of_type(column.type)
     if domain is None or column.refusal is not None:
         raise UnknownError(column.refusal or f"type {column.type} cannot be indexed")
@@ -52,7 +52,7 @@ def indexed_domain(column: TableColumn) -> Domain:
 
 
 def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
-    """Where the column is; None where all rows read null; raises UnknownError where in doubt."""
+    """Find a column in a file; None if all rows read null; raises UnknownError in doubt."""
     domain = None if column.type == VARIANT else indexed_domain(column)
     fields = list(file.schema_arrow)
     branch = (
@@ -86,7 +86,7 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
 
 
 def _is_variant(type: pa.DataType) -> bool:
-    """Return whether Spark may read a variant of it; if not it fails, and the file is unknown."""
+    """Return whether Spark can read a variant of this type; if not, the file is unknown."""
     if not pa.types.is_struct(type):
         return False
     binary = {field.name for field in type if pa.types.is_binary(field.type)}
@@ -183,10 +183,10 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
 
 
 def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
-    """Return whether Spark reads a number unchanged: some of its readers do not know unsigned ones.
+    """Return whether Spark reads numbers unchanged: some of its readers ignore unsigned types.
 
-    Its own takes a UINT64 for DECIMAL(20,0) only, and for a signed number in a wider one
-    (`ParquetVectorUpdaterFactory`); Iceberg's takes a UINT32 for signed (`BaseParquetReaders`).
+    Its own reader reads a UINT64 correctly as DECIMAL(20,0) only, else as signed
+    (`ParquetVectorUpdaterFactory`). Iceberg's reads a UINT32 as signed (`BaseParquetReaders`).
     """
     if not pa.types.is_unsigned_integer(type):
         return True
@@ -196,7 +196,7 @@ def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
 
 
 def _width(type: pa.DataType) -> int:
-    """How much a numeric type holds: Spark may cut values of a wider one, or refuse the file."""
+    """Return the width of a numeric type: Spark may truncate wider values, or refuse the file."""
     if pa.types.is_unsigned_integer(type) and type != pa.uint64():
         return int(type.bit_width) + 1  # 2**31 of a UINT32 is negative as an INT
     type = canonical_type(type)
@@ -206,7 +206,7 @@ def _width(type: pa.DataType) -> int:
 
 
 def _is_corrected(footer: dict[bytes, bytes], *, int96: bool) -> bool:
-    """Return whether Spark takes dates as they stand (`DataSourceUtils.getRebaseSpec`)."""
+    """Return whether Spark reads dates unchanged (`DataSourceUtils.getRebaseSpec`)."""
     least, legacy = ((3, 1), b"legacyINT96") if int96 else ((3, 0), b"legacyDateTime")
     version = re.match(rb"(\d+)\.(\d+)", footer.get(b"org.apache.spark.version", b""))
     return (

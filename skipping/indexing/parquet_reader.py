@@ -238,9 +238,9 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
 def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
     """Return whether a row group has a time beyond microseconds; it is read in milliseconds.
 
-    Spark writes the Julian day as a signed number, which Arrow takes for an unsigned one: before
-    4714 BC and from the year 290,000 on it comes out 11 million years later. As microseconds that
-    wraps around, to any time. To decode milliseconds as well takes a tenth of the time.
+    Spark writes the Julian day as a signed number, but Arrow reads it as unsigned: times before
+    4714 BC and from the year 290,000 on are 11 million years too late. In microseconds this
+    overflows to any time. Decoding milliseconds as well takes 10 % of the time.
     """
     for batch in file.iter_batches(ROWS, [group], [".".join(place.path)], use_threads=False):
         latest = pc.max(_array(place, batch).cast(pa.int64())).as_py()
@@ -250,7 +250,7 @@ def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
 
 
 def find_place(file: pq.ParquetFile, column: TableColumn) -> Place:
-    """Where a column is in a file, or why that is not known."""
+    """Find a column in a file, or return the reason why its place is unknown."""
     try:
         return find(file, column)
     except UnknownError as unknown:
@@ -258,7 +258,7 @@ def find_place(file: pq.ParquetFile, column: TableColumn) -> Place:
 
 
 def _proleptic(place: Place) -> Place:
-    # Not in `find`: where Spark's own Parquet reader builds, it may have rebased them.
+    # Not in `find`: Spark's own Parquet reader may rebase dates during a build.
     if isinstance(place, Found) and place.column.physical.proleptic:
         return replace(place, oldest=None)
     return place
@@ -273,21 +273,21 @@ def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
 
 
 def stored_columns(column: TableColumn) -> tuple[TableColumn, ...]:
-    """The columns of a file that a column is made of: itself, or those of a composite."""
+    """Return the columns to read: the column itself, or those of a multi-column index."""
     return column.reads if column.is_composite else (column,)
 
 
 def is_read(column: TableColumn, places: Mapping[str, Place]) -> bool:
-    """Return whether a file has all columns that a column is made of."""
+    """Return whether a file has all `stored_columns` of a column."""
     return all(isinstance(places[each.identity], Found) for each in stored_columns(column))
 
 
 def unread_parts(
     columns: Sequence[TableColumn], places: Mapping[str, Place], rows: int
 ) -> Iterator[Part]:
-    """What is known of columns before a value is read; at least one part of each.
+    """Yield at least one part of each column before any value is read.
 
-    With no rows a column is known and has no values, and so it is where it is not in the file.
+    A column without rows, or that is missing in the file, is known to have no values.
     """
     for column in columns:
         found = [places[each.identity] for each in stored_columns(column)]
@@ -302,7 +302,7 @@ def unread_parts(
 def parts_of(
     columns: Sequence[TableColumn], places: Mapping[str, Place], arrays: Mapping[str, pa.Array]
 ) -> Iterator[Part]:
-    """Some rows of columns all of whose `stored` are in the file: `arrays` by identity."""
+    """Yield rows of columns whose `stored_columns` are in the file; `arrays` are by identity."""
     for column in tuple(columns):
         found = [places[each.identity] for each in stored_columns(column)]
         parts = [(p, arrays[p.column.identity]) for p in found if isinstance(p, Found)]
@@ -332,14 +332,14 @@ def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> 
 
 
 def _decode_dictionary(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """The values, and of a dictionary's which of them each row has."""
+    """Return the values, and for a dictionary the indices of the rows."""
     if pa.types.is_dictionary(array.type):
         return encode(_without_views(array.dictionary)), array.indices
     return encode(_without_views(array)), None
 
 
 def _widest(values: pa.Array) -> int:
-    """The bytes of the longest of some values in a tuple, about."""
+    """Estimate the size of the longest value in a tuple in bytes."""
     if pa.types.is_integer(values.type) or not len(values):
         return 8
     return 4 + int(pc.max(pc.binary_length(values)).as_py() or 0)
@@ -352,7 +352,7 @@ def _rows(values: pa.Array, which: pa.Array | None, start: int, count: int) -> p
 
 
 def part_of(place: Found, array: pa.Array) -> Part:
-    """Some rows of a column, normalised, unless a value cannot be."""
+    """Normalise some rows of a column; Unreadable if a value cannot be normalised."""
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):

@@ -25,10 +25,10 @@ _PARTITION = {
 
 
 def partition_value(text: str | None, type: str) -> pa.Array | None:
-    """One partition value of a log, by its Spark type, normalised, as an array of one value.
+    """Return a normalised partition value in a log, by its Spark type, as an array of length 1.
 
-    Null is a null, and so is the empty text, but for strings: the protocol calls that null and
-    Spark reads it unchanged. None: its meaning is in doubt, so it is unknown.
+    The result is null for null and, except for strings, the empty text: it is null in the protocol,
+    but Spark reads it unchanged. None means that the value is unclear, so it is unknown.
 
     >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
     [1714557600000000]

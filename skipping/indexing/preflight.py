@@ -1,4 +1,4 @@
-"""Whether the executors can build at all, asked once before a build: one small job, a clear error.
+"""Check once, before a build, that executors can build: with one small job and a clear error.
 
 A task that cannot import this package fails with a stack trace of Spark's Python worker, after as
 many tries as the cluster allows.
@@ -26,7 +26,7 @@ _NEEDED = ("skipping.indexing.sketch",)
 _dumps: Callable[[object], bytes] = cloudpickle.dumps
 
 _able: WeakKeyDictionary[SparkContext, set[bytes]] = WeakKeyDictionary()
-"""Of each context the kinds that its executors were found able to build."""
+"""For each context the index types that its executors can build."""
 
 
 def require_executors(
@@ -37,7 +37,7 @@ def require_executors(
 ) -> None:
     """Raise SessionError, naming the fix, if tasks cannot import `modules` or use these kinds.
 
-    What was found once for a Spark context is not asked again.
+    A success is cached for the Spark context.
     """
     able = _able.setdefault(spark.sparkContext, set())
     asked = {_dumps((tuple(modules), provider)) for provider in providers} - able
@@ -55,7 +55,7 @@ def require_executors(
 
 def _reasons(spark: SparkSession, needed: list[bytes]) -> list[str]:
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Nothing of this package may be needed to get so far: it is what may be missing.
+        # Must not use this package, which may be missing on executors.
         import importlib
         import pickle
 
@@ -77,7 +77,7 @@ def _reasons(spark: SparkSession, needed: list[bytes]) -> list[str]:
     try:
         probed = slotwise.mapInArrow(probe, "reason string")
     except PySparkImportError as error:
-        # It is this process that lacks what Spark wants, pandas above all, and no executor.
+        # The driver, not an executor, lacks a package that Spark requires, such as pandas.
         raise SessionError(f"{str(error).rstrip('.')}: {INSTALL}") from error
     try:
         rows = probed.collect()

@@ -48,14 +48,14 @@ class Build(Protocol):
     """Sketches files, in batches as large as it likes."""
 
     def locate(self, path: str) -> tuple[FileSystem, str]:
-        """The file system of a file and the path in it; raises TableError if it cannot tell."""
+        """Return a file's file system and the path in it; raises TableError if it is unknown."""
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Entries for files with the IDENTITY columns."""
+        """Yield entries for files with the IDENTITY columns."""
 
 
 def entry_schema(work: Sequence[Work]) -> pa.Schema:
-    """The columns of the entries that `sketch_files` makes (`skipping.stores`)."""
+    """Return the columns of the entries that `sketch_files` makes (`skipping.stores`)."""
     fields = list(IDENTITY)
     for each in work:
         sketch = each.indexed.sketch
@@ -86,13 +86,13 @@ def sketch_files(
     locate: Locate = locate,
     at_once: int = 1,
 ) -> pa.RecordBatch:
-    """Entries for files with the IDENTITY columns; one pass over each file, whatever the work.
+    """Make entries for files with the IDENTITY columns, in one pass over each file.
 
-    `dated`: the files' stamps are modification times, which they must have before and after.
-    `at_once`: files that are read at the same time, where it is their storage that takes the time.
+    `dated`: the files' stamps are modification times, which must be the same before and after.
+    `at_once`: number of files that are read concurrently, for storage with high latency.
 
-    A column that cannot be read exactly is not known; a file that cannot be read now is an entry
-    whose sketches are not there yet, so that a later refresh tries again. Neither raises. Raises
+    A column that cannot be read exactly is unknown. A file that cannot be read now gets an entry
+    without sketches, so that a later refresh tries again. Neither raises an error. Raises
     TableError for storage that Python cannot open.
     """
 
@@ -112,14 +112,14 @@ def sketch_files(
 
 
 def make_entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.RecordBatch:
-    """Files with their sketches, as a batch of `entry_schema`."""
+    """Return files with their sketches as a batch with `entry_schema`."""
     schema = entry_schema(work)
     arrays = [_array([row.get(field.name) for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """The values of one field; a TERMS field's are Arrow arrays, joined without a look at each."""
+    """Return the values of one field. Those of a TERMS field are concatenated Arrow arrays."""
     if not pa.types.is_list(type):
         return pa.array(values, type)
     terms = [value for value in values if value is not None]
@@ -137,7 +137,7 @@ Read: TypeAlias = Callable[[Mapping[str, Any], Sequence[TableColumn]], Iterable[
 
 
 def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[str, Any]:
-    """The sketches of one file; none where it cannot be read now."""
+    """Return the sketches of one file; none if it cannot be read now."""
     collectors: dict[str, list[tuple[Work, Collector]]] = {}
     for each in work:
         collectors.setdefault(each.column.identity, []).append((each, each.provider.collector()))
@@ -152,7 +152,7 @@ def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[st
 
 
 def sketch_columns(work: Work, values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What a collector made of a file, as columns of its entry."""
+    """Return the result of a collector as columns of an entry."""
     sketch = work.indexed.sketch
     row: dict[str, Any] = {f"{sketch}_known": False}
     if values is None:
@@ -166,7 +166,7 @@ def sketch_columns(work: Work, values: Mapping[str, Any] | None) -> dict[str, An
 
 
 def is_unread(entries: pa.Table, work: Sequence[Work]) -> pa.ChunkedArray:
-    """Of each entry whether its file could not be read, so that nothing was looked at."""
+    """Return for each entry whether its file could not be read."""
     return reduce(pc.and_, (pc.is_null(entries[f"{w.indexed.sketch}_known"]) for w in work))
 
 

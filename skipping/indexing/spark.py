@@ -54,7 +54,7 @@ class SparkBuild:
         self._dated = dated
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Entries for the files. Each batch is safe once it is stored, and progress can be seen."""
+        """Yield entries in batches, so that stored batches are safe and progress is visible."""
         require_executors(self._spark, [w.provider for w in work])
         stored = [w for w in work if w.column.expression is None]
         computed = [w for w in work if w.column.expression is not None]
@@ -69,7 +69,7 @@ class SparkBuild:
             yield merge(some, work)
 
     def locate(self, path: str) -> tuple[FileSystem, str]:
-        """The file system of a file as the session has it; raises TableError."""
+        """Return a file's file system in the session, and the path in it; raises TableError."""
         return session_storage(self._spark, pa.chunked_array([[path]]))(path)
 
     def _sketch_in_batches(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
@@ -148,7 +148,7 @@ def _find_readable(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
 
 
 def _choose_concurrency(files: pa.Table) -> int:
-    """Files that a task reads at the same time: several where it waits for each request."""
+    """Choose how many files a task reads concurrently: several for storage with high latency."""
     if not any(root_of(files["path"]).unique().to_pylist()):
         return 1
     longest: int = pc.max(files["size"]).as_py()

@@ -80,7 +80,7 @@ class Footer:
 
     @property
     def found(self) -> list[Found]:
-        """Those columns that are in the file."""
+        """The columns that the file has."""
         return [place for place in self.places.values() if isinstance(place, Found)]
 
     @property
@@ -99,7 +99,7 @@ class ReaderBuild:
         self._dated = dated
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Entries for the files."""
+        """Yield entries for the files."""
         batch = 256 * self._spark.sparkContext.defaultParallelism
         for start in range(0, len(files), batch):
             yield self._batch(files.slice(start, batch).to_pylist(), work)
@@ -142,7 +142,7 @@ class ReaderBuild:
     """Whether files without any of the columns are read."""
 
     def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
-        """What is read of the files, by identity."""
+        """Return the columns to read from files, by identity."""
         return {c.identity: c for w in work if w.column.opened for c in stored_columns(w.column)}
 
     @staticmethod
@@ -152,7 +152,7 @@ class ReaderBuild:
         work: Sequence[Work],
         batches: Iterable[pa.RecordBatch],
     ) -> dict[str, Any]:
-        """The sketches of a file from the rows that Spark read of it."""
+        """Return the sketches of a file from the rows that Spark read."""
 
         def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
             yield from unread_parts(columns, footer.places, footer.rows)
@@ -169,7 +169,7 @@ class ReaderBuild:
         return sketch(file, work, read)
 
     def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
-        """What `_sketch` is given of some files: the path, then what the sketches are made of."""
+        """Select the input of `_sketch`: the path, then the columns of the sketches."""
         leaves = [F.col(quote_path(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
         return read.select("_metadata.file_path", *leaves)
 
@@ -244,7 +244,7 @@ class ReaderBuild:
             return self._read(group[:half], work) + self._read(group[half:], work) if half else []
 
     def _read_of(self, group: Sequence[tuple[dict[str, Any], Footer]]) -> DataFrame:
-        """The columns that files of one shape have, as Spark reads them."""
+        """Read the columns of files with the same shape in Spark."""
         found = group[0][1].found
         conf = self._spark.conf
         for key, value in _SETTINGS.items():
@@ -301,7 +301,7 @@ def _reader(content: bytes) -> Read:
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Batches cut where another file begins, each with the file's path."""
+    """Split batches at the beginning of each file, and yield them with the file's path."""
     for batch in batches:
         if not batch.num_rows:
             continue
@@ -314,7 +314,7 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBat
 
 
 def _schema(found: Sequence[Found]) -> StructType:
-    """The columns by the names that the files have, one inside the other."""
+    """Return a nested schema of the columns with their names in the files."""
     tree: dict[str, Any] = {}
     for place in found:
         within = tree
@@ -331,5 +331,5 @@ def _struct(tree: Mapping[str, Any]) -> StructType:
 
 
 def quote_path(path: Sequence[str]) -> str:
-    """A path of names as Spark takes it."""
+    """Quote a path of names for Spark."""
     return ".".join(map(quote, path))

@@ -47,7 +47,7 @@ _KINDS: Mapping[str, Callable[..., pafs.FileSystem]] = {
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file system of Arrow's that is yet to be made, and what comes before a path in it."""
+    """The arguments of an Arrow file system, and the prefix of paths in it."""
 
     kind: str
     arguments: Arguments = field(repr=False)
@@ -82,20 +82,20 @@ class Storage:
 
 @functools.lru_cache(maxsize=16)
 def _create_filesystem(kind: str, arguments: tuple[tuple[str, Any], ...]) -> pafs.FileSystem:
-    """One for all tasks of a process: its connections stay open."""
+    """Create a file system, one for all tasks of a process, so that connections stay open."""
     return _KINDS[kind](**dict(arguments))
 
 
 def root_of(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The root of each path spelled as in FILES, `s3a://bucket`; "" of a path without one."""
+    """Return the root of each path, such as `s3a://bucket`; "" for a path without a root."""
     return pc.struct_field(pc.extract_regex(paths, _ROOT), "root").fill_null("")
 
 
 def session_storage(spark: SparkSession, paths: pa.ChunkedArray) -> Storage:
-    """The storage of some files by a session's configuration.
+    """Return the storage of some files, by the session's configuration.
 
-    Asks whoever gives out the session's credentials, and the storage for the region of a bucket,
-    where the session does not name it.
+    This requests credentials from the session's provider, and the region of a bucket from the
+    storage unless the session has it.
     """
     opened: dict[str, Opened] = {}
     beyond: dict[str, str] = {}
@@ -124,7 +124,7 @@ def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
     """Read S3A's settings: those of the bucket override those of all buckets."""
     system = jvm.org.apache.hadoop.fs.Path(f"{root}/").getFileSystem(hadoop)
     arguments = s3_arguments(_getter(system.getConf()), bucket)
-    # Whatever provider is configured: the keys it gives are all that a request is signed with.
+    # Works with any configured provider: requests are signed only with the keys that it returns.
     shared = system.getS3AInternals().shareCredentials("file skipping")
     try:
         arguments |= _read_keys(shared.resolveCredentials())
@@ -139,7 +139,7 @@ def _read_keys(keys: Any) -> Arguments:
     if keys.accessKeyId() is None:
         return {"anonymous": True}
     arguments = {"access_key": keys.accessKeyId(), "secret_key": keys.secretAccessKey()}
-    with suppress(Py4JError):  # keys that last have none
+    with suppress(Py4JError):  # permanent keys have no session token
         arguments["session_token"] = keys.sessionToken()
     return arguments
 
@@ -169,7 +169,7 @@ def _google(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:
 
 
 def _getter(conf: Any) -> Callable[[str], str]:
-    """Values of a Hadoop configuration, "" for none; secrets are where it says that they are."""
+    """Return a function that reads Hadoop's settings ("" if unset), and its secrets."""
 
     def get(key: str) -> str:
         if not is_secret(key):

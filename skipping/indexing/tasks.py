@@ -20,7 +20,7 @@ _OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\
 
 
 def as_task(function: _OfBatches) -> _OfBatches:
-    """The function, after which the next task of the same worker begins sooner."""
+    """Wrap a task's function, so that the next task of the worker starts faster."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(batches)

@@ -30,7 +30,7 @@ class Binding:
         self.columns: dict[str, QueryColumn] = {}
 
     def leaf(self, leaf: Leaf) -> Predicate:
-        """The leaf as Spark compares (`providers.literals`): equivalent, or Unknown.
+        """Return an equivalent leaf with Spark's comparison (`providers.literals`), or Unknown.
 
         Raises DefinitionError for a column that does not exist or has no index, and for a value
         that is not of the column's type.

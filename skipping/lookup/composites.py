@@ -74,9 +74,9 @@ class _Found:
 
 
 def joined_tuples(definition: Definition, keys: Mapping[str, Keys]) -> tuple[In, ...]:
-    """Leaves on multi-column indexes whose columns all have keys, by identity.
+    """Return leaves on multi-column indexes, for those whose columns all have keys.
 
-    Keys are those of one dimension, row by row: a row in which one is null has no tuple.
+    Keys are the rows of one dimension, by identity: a row with a null has no tuple.
     """
     found: dict[str, In] = {}
     for indexed in definition.columns:
@@ -143,7 +143,7 @@ def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
 
 
 def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In | None:
-    """The tuples of the values that columns are compared with; None where not all are, or many."""
+    """Return all tuples of the columns' values; None if one has none, or there are too many."""
     keys: list[pa.Array] = []
     for column, domain in composite.parts.items():
         values = [
@@ -165,7 +165,7 @@ def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In |
 
 
 def _values(leaf: Leaf, domain: Domain) -> pa.Array | None:
-    """What a column equals where a leaf holds; None where that is no list of its values."""
+    """Return the values that a leaf allows for its column; None without a list of values."""
     if not fits(leaf, domain):
         return None
     match leaf:

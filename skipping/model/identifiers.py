@@ -30,7 +30,7 @@ _PASSWORD = re.compile(r"""(://[^/\s:@'"`]*):[^/\s'"`]*@""")
 
 
 def hide_passwords(text: str) -> str:
-    """A text without the passwords of the URLs in it.
+    """Return a text with the passwords of URLs masked.
 
     >>> hide_passwords("SELECT * FROM parquet.`ftp://u:secret@host/t`")
     'SELECT * FROM parquet.`ftp://u:***@host/t`'

@@ -89,7 +89,7 @@ def _classify(
 
 
 def _types(tokens: Sequence[re.Match[str]], at: int) -> Iterator[str]:
-    """What a token may be, the most special first."""
+    """Return the possible types of a token, the most specific first."""
     token, shape = tokens[at][0], _shape(tokens[at : at + 3])
     word, follow = token.upper(), shape[1:]
     is_name = shape[0] in "wn"

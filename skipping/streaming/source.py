@@ -77,7 +77,7 @@ class FileEvents:
         self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
 
     def stream(self) -> DataFrame:
-        """The stream, to be started."""
+        """Return the stream as a DataFrame, not yet started."""
         jvm: Any = self._spark._jvm
         runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
         session = self._spark._jsparkSession
@@ -91,7 +91,7 @@ class FileEvents:
         return DataFrame(of_rows(session, relation), self._spark)
 
     def latestOffset(self, start: Any, limit: Any) -> Any:
-        """Where there is to get from `start`: `start` itself if the index has all there is."""
+        """Return the next offset after `start`; `start` itself if the index is complete."""
         with self._guard():
             return self._give(self._latest(start))
         return self._give(start)
@@ -114,10 +114,10 @@ class FileEvents:
         return self._offset(offset)
 
     def getBatch(self, start: Any, end: Any) -> Any:
-        """The events of one batch, as a Dataset that counts as streaming.
+        """Return the events of one batch as a streaming Dataset.
 
-        None at all while the query is being stopped: Spark goes on with what it is given until it
-        sees that its thread was interrupted, and without a Dataset would log that as its own fault.
+        While the query is being stopped, the Dataset is empty: Spark continues until it sees that
+        its thread was interrupted, and without a Dataset it would log an error of its own.
         """
         with self._guard():
             return self._give(self._events(_read(end)))
@@ -148,7 +148,7 @@ class FileEvents:
         return self._spark._jsparkSession.internalCreateDataFrame(rows, self.schema(), True)
 
     def schema(self) -> Any:
-        """That of the events."""
+        """Return the schema of the events."""
         jvm: Any = self._spark._jvm
         return self._give(jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA))
 
@@ -159,11 +159,11 @@ class FileEvents:
         return self._give(limit)
 
     def reportLatestOffset(self) -> Any:
-        """The newest version that was seen, for people: Spark asks after each look."""
+        """Return the newest known version, which Spark shows in its progress."""
         return self._give(self._offset({"version": self._newest}))
 
     def getOffset(self) -> Any:
-        """As `latestOffset` from nowhere; Spark asks that instead."""
+        """Return `latestOffset` without a start, which Spark calls at first."""
         jvm: Any = self._spark._jvm
         return self._give(jvm.scala.Some(self.latestOffset(None, None)))
 
@@ -182,7 +182,7 @@ class FileEvents:
         """Nothing to do."""
 
     def toString(self) -> str:
-        """As Spark's progress and pages show it."""
+        """Return the name in Spark's progress and UI."""
         return f"FileEvents[{self._name}]"
 
     def hashCode(self) -> int:
@@ -207,7 +207,7 @@ class FileEvents:
 
 
 def _read(offset: Any) -> tuple[int, int] | None:
-    """The version and the step of an offset; None for one in a checkpoint that is not ours."""
+    """Return the version and the step of an offset; None for another source's offset."""
     try:
         found = json.loads(offset.json())
         version, step = found["version"], found.get("step", 0)

@@ -73,7 +73,7 @@ class Table(Protocol):
         """
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """For each path, whether a version of the table that can still be read may have it."""
+        """Return for each path whether a readable version of the table may contain it."""
 
 
 class TableSnapshot(Protocol):

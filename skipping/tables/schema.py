@@ -30,7 +30,7 @@ def leaves(
     mode: str = "none",
     above: tuple[Field, ...] = (),
 ) -> Iterator[TableColumn]:
-    """The leaf columns of a schema; structs, arrays and others without an index say why.
+    """Yield the leaf columns of a schema; those that cannot be indexed have a reason.
 
     `mode` is Delta's column mapping: by name and by id, the fields' metadata have the identities.
     """

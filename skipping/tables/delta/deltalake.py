@@ -77,10 +77,10 @@ class DeltaLakeTable:
             return LiveFiles.of(self._at()).columns
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The live files (FILES) of a version; with `where` those that delta-rs' planning keeps.
+        """Return the live files (FILES) of a version; with `where` those that delta-rs reads.
 
-        Raises TableError for a version that cannot be read any more, DefinitionError for what is no
-        condition on this table.
+        Raises TableError for a version that can no longer be read, DefinitionError for a condition
+        that is not valid on this table.
         """
         with _translate_errors(self.name):
             live = LiveFiles.of(self._at(version))
@@ -96,9 +96,9 @@ class DeltaLakeTable:
         return files.filter(pc.is_in(names, value_set=kept))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+        """Return the files (FILES) added by the commits after `since` up to `until`, each once.
 
-        delta-rs does not tell, so the commits are read. None if one is missing or unreadable, or
+        delta-rs has no function for it, so this reads the commits. None if one is unreadable, or
         there are more than _COMMITS.
         """
         if until <= since:
@@ -123,9 +123,9 @@ class DeltaLakeTable:
             yield from pool.map(text, range(first, end))
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Of each path whether there is such a file: what is gone no version can read.
+        """Return for each path whether the file exists: no version can read a deleted file.
 
-        Raises TableError where the storage does not tell.
+        Raises TableError if the storage is unreachable.
         """
 
         def exists(path: str) -> bool:

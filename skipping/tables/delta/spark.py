@@ -77,7 +77,7 @@ class DeltaTable:
         return Columns(with_generated_partitions(found), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The live files (FILES) of a version; with `where` those that Delta's planning keeps.
+        """Return the live files (FILES) of a version; with `where` those that Delta plans to read.
 
         Raises TableError for a version that can no longer be read, DefinitionError for a condition
         that is not valid on this table.
@@ -92,7 +92,7 @@ class DeltaTable:
             return self._table(frame)
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Files (FILES) added by the commits after `since` up to `until`, each named once.
+        """Return the files (FILES) added by the commits after `since` up to `until`, each once.
 
         None if a commit file is missing or unreadable, or there are more than _COMMITS.
         """

@@ -52,7 +52,7 @@ class TrustedBounds:
         }
 
     def of(self, data: DataFile) -> Any:
-        """The FileMetrics of a file, for a DataFile: a column has either both bounds or none."""
+        """Return the FileMetrics of a DataFile, in which a column has both bounds or none."""
         lowers, uppers = data.lower_bounds or {}, data.upper_bounds or {}
         low: dict[int, bytes] = {}
         high: dict[int, bytes] = {}

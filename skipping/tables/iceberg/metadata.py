@@ -205,7 +205,7 @@ def table_id(metadata: Mapping[str, Any]) -> TableId:
 
 
 def _transform(name: str, column: str) -> str:
-    """A transform of a column as SQL has it: `days(ts)` for `day`, `bucket(4, id)`."""
+    """Return a transform of a column in SQL: `days(ts)` for `day`, `bucket(4, id)`."""
     if cut := re.fullmatch(r"(\w+)\[(\d+)\]", name):
         return f"{cut[1]}({cut[2]}, {column})"
     return f"{mask_controls(name[:_LONGEST])}s({column})"

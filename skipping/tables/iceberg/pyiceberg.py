@@ -94,7 +94,7 @@ class PyIcebergTable:
         return parse_metadata(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The data files (FILES) of the table, of its branches and of its tags.
+        """Return the data files (FILES) of the table, its branches and its tags.
 
         With `where`, those that PyIceberg's planning keeps. Raises
         TableError for a version that cannot be read any more, DefinitionError for what is no
@@ -112,7 +112,7 @@ class PyIcebergTable:
         return files.filter(pc.is_in(files["path"], value_set=matching))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Files (FILES) added by the snapshots after `since` up to `until`, on whatever branch.
+        """Return the files (FILES) added by snapshots after `since` up to `until` on any branch.
 
         None if one was expired meanwhile, and in a v1 table.
         """
@@ -131,7 +131,7 @@ class PyIcebergTable:
         )
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """For each path, whether a snapshot that is not expired has it."""
+        """Return for each path whether an unexpired snapshot has it."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         known = _files(table, metadata, metadata.snapshots, _is_live)

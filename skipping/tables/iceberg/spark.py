@@ -57,10 +57,10 @@ class IcebergTable:
         return Columns(self._load()[1].columns().values(), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """The data files (FILES) of the table, of its branches and of its tags.
+        """Return the data files (FILES) of the table, its branches and its tags.
 
-        With `where`, those that Iceberg's planning keeps. Raises TableError for a version that
-        cannot be read any more, DefinitionError for what is no condition on this table.
+        With `where`, those that Iceberg plans to read. Raises TableError for a version that
+        can no longer be read, DefinitionError for a condition that is not valid on this table.
         """
         _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
@@ -73,9 +73,9 @@ class IcebergTable:
         return unique_files(pa.concat_tables([FILES.empty_table(), *listed]))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Files (FILES) added by the snapshots after `since` up to `until`, on whatever branch.
+        """Return the files (FILES) added by snapshots after `since` up to `until` on any branch.
 
-        None if one was expired meanwhile, in a v1 table, and where more than _ADDED were added.
+        None if one has expired, in a v1 table, and if more than _ADDED files were added.
         """
         table, metadata = self._load()
         snapshots = metadata.between(since, until)
@@ -85,7 +85,7 @@ class IcebergTable:
             return unique_files(self._list_additions(table, metadata, snapshots))
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """For each path, whether a snapshot that is not expired has it."""
+        """Return for each path whether an unexpired snapshot has it."""
         self._load()
         with translate_errors(self.name):
             known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
@@ -98,10 +98,10 @@ class IcebergTable:
             spark3 = jvm.org.apache.iceberg.spark.Spark3Util
             table = spark3.loadIcebergTable(session, self.name)
             try:
-                # The one that the session keeps: a second one, put in its place while the session
-                # commits to the first, would hide that commit from it.
+                # Refresh the session's cached table. A second object that replaced it during a
+                # commit to the first one would hide that commit from the session.
                 table.refresh()
-            except (PySparkException, Py4JError):  # the name is another table's by now, or nobody's
+            except (PySparkException, Py4JError):  # the name is another table's, or unused
                 place = spark3.catalogAndIdentifier(session, self.name)
                 place.catalog().invalidateTable(place.identifier())
                 table = spark3.loadIcebergTable(session, self.name)

@@ -109,7 +109,7 @@ class FolderFiles:
         return {}
 
     def files(self) -> pa.Table:
-        """The files (FILES)."""
+        """Return the files (FILES)."""
         return self.listing.files
 
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
@@ -187,7 +187,7 @@ class FolderFiles:
 
 
 def _int96(file: pq.ParquetFile) -> set[str]:
-    """The top-level columns with times in INT96."""
+    """Return the top-level columns with times in INT96."""
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
     return {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
 

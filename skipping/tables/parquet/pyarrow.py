@@ -47,7 +47,7 @@ class ParquetFolder:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> ParquetFolder:
-        """The folder at a path, no URL: `/data/t`, `file:/data/t`, `s3a://bucket/t`.
+        """Open the folder at an unescaped path: `/data/t`, `file:/data/t`, `s3a://bucket/t`.
 
         Raises TableError for a whole bucket, which Spark spells in two ways.
         """
@@ -131,7 +131,7 @@ class ParquetFolder:
         return FILES.empty_table() if since == until else None
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """For each path, whether the file exists now: no older version can be read."""
+        """Return for each path whether the file exists now: no older version can be read."""
         return pc.is_in(paths, value_set=self._list().files["path"].combine_chunks())
 
     def snapshot(self) -> FolderFiles:
