@@ -33,7 +33,7 @@ class Column:
 
 
 class Layout(Enum):
-    """How a store stores a field: one value a file, a set of values a file, or opaque bytes."""
+    """The storage of a field: one value per file, a set of values per file, or opaque bytes."""
 
     SCALAR = "scalar"
     TERMS = "terms"

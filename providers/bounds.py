@@ -133,7 +133,7 @@ def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 @dataclass(frozen=True, slots=True)
 class BoundsProvider:
-    """What index types share that store bounds, and take no parameters."""
+    """Base class of index types that store bounds and have no parameters."""
 
     kind: ClassVar[str]
     only_extremes: ClassVar[bool] = True

@@ -62,7 +62,7 @@ _Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class IntervalsProvider:
-    """What index types share that store up to `n` intervals."""
+    """Base class of index types that store up to `n` intervals."""
 
     only_extremes: ClassVar[bool] = False
     most: ClassVar[int | None] = None

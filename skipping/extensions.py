@@ -1,4 +1,4 @@
-"""What `rewrite` adds to this package, which does not know it: the part that needs plan hooks."""
+"""Register functions of `rewrite`, which need plan hooks and which this package cannot import."""
 
 from __future__ import annotations
 

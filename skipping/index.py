@@ -241,7 +241,7 @@ class SkippingIndex:
 
     @property
     def state(self) -> State:
-        """How much of the table is indexed, and the last error."""
+        """The part of the table that is indexed, and the last error."""
         return self.store.state(self.definition.index)
 
     @property

@@ -73,7 +73,7 @@ from skipping.tables.bounds import find_transform
 __all__ = ["Filter", "Names", "read_filter"]
 
 _DEEPEST = 60
-"""How often And, Or and Not may alternate; chains of one kind may be of any length."""
+"""Maximum depth of alternating And, Or and Not; chains of one operator may have any length."""
 
 _MOST = 200_000
 """Values in all lists of a filter; a second or two of work."""

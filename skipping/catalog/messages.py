@@ -21,7 +21,7 @@ _HEAD = struct.Struct(">I")
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as sockets have them
 _PIECE = 1 << 20
 _HEAD_BYTES, _HEAD_PARTS = 32 << 20, 1_000_000
-"""What the JSON of a message may have: the largest is a filter of 16 MiB."""
+"""Limits for the JSON of a message: the largest is a filter of 16 MiB."""
 
 Message: TypeAlias = tuple[dict[str, Any], Sequence[bytes]]
 

@@ -94,7 +94,7 @@ _UNSENT = (b"accept-encoding", b"if-none-match", b"if-modified-since", b"range")
 _ABOUT_BODY = (b"content-type", b"content-encoding", b"content-length", b"idempotency-key")
 _PLAIN = (b"accept-encoding", b"identity")
 _PARTS = 4_000_000
-"""Of the JSON of a loaded table: 400 MB of Python objects."""
+"""Maximum number of parts in the JSON of a loaded table: 400 MB of Python objects."""
 
 _MODE_SECONDS = 30.0
 

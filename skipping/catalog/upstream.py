@@ -37,8 +37,8 @@ _HOP = frozenset(
 )
 _OURS = frozenset((b"host", b"content-length", b"expect"))
 HOPS = _HOP | {b"close", b"http2-settings"}
-"""What a client may name as its connection's own. With any other name it would take a header from
-the request that a proxy before this service put there: who the client is, for one."""
+"""Headers that a client may limit to its connection. With any other name it could remove a header
+that a proxy in front of this service has added, such as the client's identity."""
 
 
 class Unreachable(Exception):

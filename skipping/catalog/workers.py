@@ -39,17 +39,17 @@ log = logging.getLogger("skipping")
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from skipping.catalog.worker import main; main()"
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
-"""What a worker may have of the environment: how libraries are found, and how text is encoded."""
+"""Environment variables that a worker inherits, for the search of libraries and the encoding."""
 
 _STARTING = 60.0
 _AHEAD = 8
-"""Manifests that are read at a time; of each the first piece, until it is its turn."""
+"""Number of manifests to read concurrently; of each only the first piece before its turn."""
 
 _SLACK = 5.0
-"""Seconds by which this process takes a worker for idle before the worker does."""
+"""Seconds by which this process considers a worker idle before the worker does."""
 
 _MESSAGES = 16
-"""What a worker wants to know for one answer: a plan takes two readings and a look at the index."""
+"""Maximum number of a worker's requests for one response: a plan needs two reads and a lookup."""
 
 _ANSWER = 256 << 20
 _TASKS = 8_000_000
@@ -57,11 +57,11 @@ _TASKS = 8_000_000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What workers may take: how many there are in all and of one caller, and each of them.
+    """Limits for workers: their number, in total and for one caller, and the resources of each.
 
-    `memory` are bytes beyond those of a new worker; `manifest` and `manifests` the bytes of one
-    file and of all files that a request reads. Times are in seconds: for a request, and until an
-    idle worker ends. `files` of snapshots are cached, and an answer has `page` tasks at most.
+    `memory` is in bytes beyond those of a new worker. `manifest` and `manifests` limit the bytes of
+    one file, and of all files that a request reads. `seconds` is the timeout of a request, `idle`
+    the time until an idle worker ends. `files` limits the cache, `page` the tasks of a response.
     """
 
     workers: int = 8

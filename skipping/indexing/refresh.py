@@ -94,9 +94,9 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a refresh did of its plan: it tried some files, could not read some, left others.
+    """The result of a refresh: files that it tried, could not read, and left for later.
 
-    `reason` tells why one of the `unread` files could not be read.
+    `reason` is the reason for one of the `unread` files.
     """
 
     plan: RefreshPlan

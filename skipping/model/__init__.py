@@ -1,1 +1,1 @@
-"""What an index is, kept in stores and compared by value: definitions, states, leases, names."""
+"""Values that describe an index in a store: definitions, states, leases, names."""

@@ -80,7 +80,7 @@ class TableId:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What is needed to analyse an expression again, which no query does.
+    """The inputs to analyze an expression again, which only builds need.
 
     `sql` is its text, `zone` and `ansi` are the session's settings during its analysis, and `reads`
     are the names of its columns with their identities.

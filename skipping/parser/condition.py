@@ -188,7 +188,7 @@ def parse_condition(text: str, *, within: str | None = None, position: int = 0) 
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """How the Spark of a session reads strings; by default as this parser does."""
+    """How a session's Spark parses strings; the default is this parser's way."""
 
     stand: bool = False
     """A backslash escapes nothing: `spark.sql.parser.escapedStringLiterals`."""

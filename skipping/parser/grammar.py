@@ -35,14 +35,14 @@ _NAME = re.compile(r"[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)*`")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])")
 
 _FOLLOWED_BY = {"IDENTIFIER": "(s", "WITH": "(", "IN_NETWORK": "("}
-"""What makes a keyword of a word that may also be a name, or a part of a condition."""
+"""Tokens after a word that make it a keyword; otherwise it is a name or part of a condition."""
 
 # Tokens as letters: w a word, n another name, d a word that is no name, s a string, else the sign.
 _COLUMN = r"[wn](?:\.[wn])*"
 _COMPOSITE = re.compile(rf"\({_COLUMN}(?:,{_COLUMN})+\)")
 _WITH_KIND = re.compile(r"(.*[wnds)\]])w(?:\([^()]*\))?", re.DOTALL)
 _OPERATOR = re.compile(r"[][s()+*/%|&^~:<>=!-]")
-"""What tells an expression from names that were misspelled."""
+"""Operators, which occur in expressions but not in misspelled names."""
 
 
 def parse_tree(grammar: str, text: str, tokens: Sequence[re.Match[str]]) -> Tree[Token]:

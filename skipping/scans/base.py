@@ -1,4 +1,4 @@
-"""What every scan without Spark implements: the rows of the files that can match."""
+"""Define the interface of scans without Spark: the rows of the files that can match."""
 
 from __future__ import annotations
 

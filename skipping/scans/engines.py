@@ -1,4 +1,4 @@
-"""What each scan without Spark gives to other engines: the rows of its surviving files.
+"""Pass the rows of a scan's remaining files to other engines.
 
 Every method reads lazily as far as its engine does: the engine names its columns and its filter,
 the index prunes files by that filter too, and only then are files opened. The scan's own reader

@@ -1,4 +1,4 @@
-"""What all stores share: the checks of entries, and which tests they can evaluate."""
+"""Code that all stores share: check entries, and decide which tests a store can evaluate."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ _LONGEST_TEXT = 1_000
 """Characters of an error that are logged and stored."""
 
 _NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
-"""What differs between equal failures: numbers, and the ids of Spark's queries."""
+"""Numbers and query ids, which differ between equal failures."""
 
 _FOUND = 60.0
 """Seconds for which the location of a table is cached."""
@@ -57,7 +57,7 @@ _KINDS = 100
 
 
 class State(Enum):
-    """What the query of an index is doing."""
+    """The state of an index's query."""
 
     IDLE = auto()
     """There is no query: another process has the lease, or the pause after a failure lasts."""
@@ -76,7 +76,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What changes the state."""
+    """An event that changes the state."""
 
     START = auto()
     READ = auto()

@@ -1,4 +1,4 @@
-"""What a stream needs of an index. `skipping.index.SkippingIndex`, which is above, provides it."""
+"""Define the interface of an index for streams. `skipping.index.SkippingIndex` implements it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MaintainedIndex(Protocol):
 
     @property
     def state(self) -> State:
-        """How much of the table is indexed."""
+        """The part of the table that is indexed."""
 
     @property
     def replaced(self) -> bool:

@@ -36,10 +36,10 @@ QUEUED = math.inf
 
 
 class Scheduled(Protocol):
-    """What a scheduler polls. These methods do not raise; the work that they return may."""
+    """An item that a scheduler polls. Its methods do not raise; the work they return may."""
 
     due: float
-    """When to poll it next, by `time.monotonic`."""
+    """The time of the next poll, by `time.monotonic`."""
 
     busy: float | None
     """Since when a thread does its work; QUEUED while it waits for a thread; None: no work."""

@@ -38,7 +38,7 @@ class FileEvents:
     """
 
     class Java:
-        """What py4j implements."""
+        """The Java interfaces that py4j implements."""
 
         implements = (
             "org.apache.spark.sql.execution.streaming.Source",
@@ -168,11 +168,11 @@ class FileEvents:
         return self._give(jvm.scala.Some(self.latestOffset(None, None)))
 
     def initialOffset(self) -> Any:
-        """Not asked of a source of this sort."""
+        """Spark does not call this for such a source."""
         raise NotImplementedError
 
     def deserializeOffset(self, text: str) -> Any:
-        """Not asked of a source of this sort."""
+        """Spark does not call this for such a source."""
         raise NotImplementedError
 
     def commit(self, end: Any) -> None:

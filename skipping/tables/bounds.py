@@ -1,14 +1,14 @@
-"""What the bounds in a table's own metadata prove about a file: one table for all readers.
+"""Define how far bounds in a table's own metadata are trusted: one set of rules for all readers.
 
 Delta's log and Iceberg's manifests have a lower and an upper bound of a column for each file. Keys
-of joins, lists of values and commands are compared with them without an index, so what a writer
-got wrong there loses rows here. `RULES` says how far each bound is trusted, for the worst writer
-that is known: neither a Delta checkpoint nor an Iceberg manifest names the program that made a
-bound. (A Delta commit names one, but may repeat the bounds of another: deletion vectors, clones
-and RESTORE add files again.) Java is handed the same rows as JSON (`BoundRule.java`).
+of joins, lists of values and commands are compared with them without an index, so a writer's
+mistake loses rows here. `RULES` defines how far each bound is trusted, for the worst writer
+that is known: neither a Delta checkpoint nor an Iceberg manifest has the name of the writer of a
+bound. (A Delta commit has a name, but may repeat bounds of another writer: deletion vectors, clones
+and RESTORE add files again.) Java receives the same rules as JSON (`BoundRule.java`).
 
-A fault that no row can bound is not here: iceberg-rust before 0.6 wrote, for any type, the upper
-bound of one row group for that of the file (iceberg-rust#1519). Iceberg itself then loses rows.
+One fault has no rule: iceberg-rust before 0.6 wrote, for any type, the upper bound of one row group
+as that of the file (iceberg-rust#1519). Iceberg itself then loses rows.
 """
 
 from __future__ import annotations

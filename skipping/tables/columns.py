@@ -40,10 +40,10 @@ class PhysicalColumn:
 class Partitioning:
     """How a table is partitioned by a column.
 
-    `by_value`: by the column as it is; the log has its value. `in_files`: nevertheless, a file may
-    hold values of it. `transforms`: what is made of the column and partitioned by, as `days(ts)`.
-    `generated`: the expression that Delta generates a partition column by, and derives conditions
-    on it from.
+    `by_value`: by the column itself; the log has its value. `in_files`: files may contain values of
+    it nevertheless. `transforms`: partition transforms of the column, such as `days(ts)`.
+    `generated`: the expression of a generated partition column in Delta, which derives conditions
+    on the partition column from it.
     """
 
     by_value: bool = False

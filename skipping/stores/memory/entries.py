@@ -1,4 +1,4 @@
-"""How the store in memory adds written rows to its entries."""
+"""Add written rows to the entries of the store in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster can do in a search. A store probes it once, with three small searches."""
+"""Detect what a cluster supports in searches. A store probes it once, with three small searches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REFUSALS = (400, 403, 500)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What one cluster allows, and its version knows."""
+    """What a cluster's version and settings support."""
 
     aggregates_by_script: bool
     filters_by_script: bool

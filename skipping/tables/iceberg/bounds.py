@@ -21,7 +21,7 @@ __all__ = ["FileMetrics", "TrustedBounds"]
 
 @dataclass(frozen=True, slots=True)
 class FileMetrics:
-    """What PyIceberg's evaluators look at of a data file."""
+    """The fields of a data file that PyIceberg's evaluators read."""
 
     record_count: int
     value_counts: Mapping[int, int] | None

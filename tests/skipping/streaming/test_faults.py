@@ -94,7 +94,7 @@ def test_disk_full(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.Monk
         return connection
 
     monkeypatch.setattr(sqlite_schema, "_connect", full)
-    with pytest.raises(StoreError, match=r"disk is full.*make room"):
+    with pytest.raises(StoreError, match=r"disk is full.*free space"):
         index.refresh()
     monkeypatch.undo()
     assert index.state.covered == 0
