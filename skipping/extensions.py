@@ -45,7 +45,7 @@ class Extensions:
     """Returns the rows of EXPLAIN SKIPPING, VERIFY SKIPPING and the like."""
 
     list_unindexed_conditions: Callable[[SparkSession, TableId], Sequence[Mapping[str, Any]]]
-    """Returns what queries of a table asked for and no index answered, as Java counts it."""
+    """Returns the conditions on a table that no index supported, as Java counts them."""
 
 
 _extensions: Extensions | None = None

@@ -21,7 +21,7 @@ SPARK = "4.1"
 """The release of Spark whose plans are known."""
 
 DELTA = "4.4"
-"""The release of Delta whose scans are known; delta-spark asks for the jar of its own version."""
+"""The supported release of Delta; delta-spark loads the jar of its own version."""
 
 ICEBERG = ("1.11", "1.12")
 """The releases of Iceberg whose scans are known; a session brings the first."""

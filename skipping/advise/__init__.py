@@ -1,1 +1,1 @@
-"""ANALYZE: which kinds are worth it on which columns, measured in a sample of files."""
+"""Recommend index types for columns (ANALYZE), measured in a sample of files."""

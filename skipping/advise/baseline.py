@@ -77,7 +77,7 @@ class TableItself:
 class ColumnKinds:
     """One index type for each column of a multi-column index, and the sample it was measured in."""
 
-    name = "the best kinds of its columns"
+    name = "the best index types of its columns"
 
     def __init__(self, sample: Sample, files: int, columns: Sequence[tuple[Work, Sample]]) -> None:
         self._files = files

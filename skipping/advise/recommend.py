@@ -341,9 +341,9 @@ def _reason(column: ColumnAdvice, files: int) -> str:
     if not said and column.bounds and min(column.bounds) <= _WORTH * files:
         kept = _for_keys(column.bounds)
         own = f"{column.own} keep {kept}"
-        said.append(f"{own} of {files:,} files, and no kind fewer")
+        said.append(f"{own} of {files:,} files, and no index type fewer")
     elif not said:
-        said.append(f"every kind keeps more than {_WORTH:.0%} of {files:,} files")
+        said.append(f"every index type keeps more than {_WORTH:.0%} of {files:,} files")
     apart = min((k.kept[0] for k in column.kinds), default=files)
     if column.sorted and column.sorted[0] < 0.5 * apart:
         said.append(f"sorted by it {column.sorted[0]:,.0f} for 1 key")

@@ -87,7 +87,7 @@ def read_records(
     types: Mapping[int, Callable[..., Any]],
     enums: Mapping[int, Callable[..., Any]],
 ) -> Iterator[Any]:
-    """Yield the records of a file, as a schema has them; raises ValueError for what is no Avro.
+    """Yield the records of a file by a schema; raises ValueError for other data than Avro.
 
     A file that is cut off raises, too: PyIceberg's own reader returns what came before the cut.
     """

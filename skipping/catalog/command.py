@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         host, port = listening.getsockname()[:2]
         server = _Announced(config, f"catalog: http://{host}:{port} in front of {given.upstream}")
         for each in (signal.SIGTERM, signal.SIGINT):
-            # Uvicorn ends in order, then raises it again for whoever was there before.
+            # Uvicorn stops gracefully, then raises the signal again for the previous handler.
             signal.signal(each, lambda *_: None)
         asyncio.run(server.serve([listening]))
     return 0

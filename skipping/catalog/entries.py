@@ -259,7 +259,7 @@ class Entries:
             files = self._read(metadata, snapshot)
         except (PermissionError, Denied, MemoryError):
             raise
-        except Exception as error:  # PyIceberg's own are of many kinds
+        except Exception as error:  # PyIceberg raises many types of errors
             manifests = f"the manifests of snapshot {snapshot.snapshot_id}"
             raise TableError(f"{manifests} cannot be read: {first_line(error)}") from error
         self._snapshots.put(key, files)

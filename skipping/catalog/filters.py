@@ -277,7 +277,7 @@ class _Reader:
             elif not isinstance(predicate, AlwaysTrue | AlwaysFalse):
                 field = NestedField(1, "transformed", typed, required=False)
                 bind(Schema(field), _rename(predicate, field.name), True)
-        except Exception:  # PyIceberg's own are of many kinds
+        except Exception:  # PyIceberg raises many types of errors
             return self._unknown(name)
         if isinstance(predicate, AlwaysTrue | AlwaysFalse):  # lists of nothing
             return self.node(isinstance(predicate, AlwaysTrue), wanted=wanted, depth=0)
@@ -328,7 +328,7 @@ def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
     name, _ = _term(inner)
     try:
         transform = parse_transform(given.get("transform")) if type == "transform" else None
-    except Exception:  # PyIceberg's own are of many kinds
+    except Exception:  # PyIceberg raises many types of errors
         transform = None
     known = isinstance(transform, Transform) and not isinstance(transform, UnknownTransform)
     return name, transform if known else None

@@ -1,10 +1,10 @@
-"""Handles of the parts of a plan: all that is needed to answer for one is in it, signed.
+"""Create and check handles of the parts of a plan. A handle is signed and contains its part.
 
-Nothing is kept for a client. Whoever shows a handle must still be allowed to load the table. After
-`_LASTS` seconds the client has to plan again, and at a service with another key: places of files
-are those of the manifests, the same for every reader.
+So the service keeps no state for a client. A client with a handle must still be allowed to load the
+table. It has to plan again after `_LASTS` seconds, or at a service with another key. Positions of
+files are those in the manifests, the same for every reader.
 
-A part is what a worker process packed, and only a worker unpacks it: here it is no more than bytes.
+A worker process packs a part, and only a worker unpacks it: to the service it is just bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""HTTP messages of the service: who sent a request, what it may contain, and responses."""
+"""Check the callers and the headers of requests, and create responses."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ Message: TypeAlias = tuple[dict[str, Any], Sequence[bytes]]
 
 
 class Ended(Exception):
-    """The other side is gone, does not answer in time, or sends what is no message."""
+    """The peer is gone, does not answer in time, or sends an invalid message."""
 
 
 class Channel:

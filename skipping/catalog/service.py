@@ -218,7 +218,7 @@ class _Service:
         try:
             text = await self._whole(answer, asked)
         except TooLarge as large:
-            # As it came: it does not say who plans, so only who goes by `v1/config` asks here.
+            # Unchanged: it has no planning mode, so only clients that follow `v1/config` plan here.
             return forward(answer, large.rest)
         said = await run_sync(_object, text, limiter=self._parsing)
         if said is None:

@@ -87,7 +87,7 @@ class Upstream:
             )
         except httpx.InvalidURL as error:
             raise ValueError("no path of a catalog") from error
-        # A kept-alive connection may be closed by now; requests that only read are sent again.
+        # The upstream may have closed a kept-alive connection: read requests are sent again.
         for again in (method in ("GET", "HEAD") and body is None, False):
             try:
                 return await self._transport.handle_async_request(request)

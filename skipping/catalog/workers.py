@@ -271,7 +271,7 @@ class Workers:
         return self._starter
 
     def _lose_starter(self) -> None:
-        """Forget a starter that is gone; its workers are ended, for nobody could end them later."""
+        """Remove a starter that is gone, and end its workers, which nothing else can end."""
         starter, self._starter = self._starter, None
         if starter is not None:
             starter.close()

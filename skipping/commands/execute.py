@@ -330,7 +330,7 @@ def _index_row(
     row = (flint, "skipping", database, shown_path(table), None, follows, status)
     orphaned = _explain_orphan(spark, definition)
     place = (catalog, orphaned is not None, definition.index)
-    # Without a log, versions are digests, which nobody can read.
+    # Without a log, versions are digests, which mean nothing to users.
     covered = state.covered if definition.table.has_log else None
     return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
 

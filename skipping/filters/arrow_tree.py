@@ -1,7 +1,7 @@
 """The tree of a `pyarrow.compute.Expression`: its calls, fields, literals and options.
 
-pyarrow lets nobody look into an expression, so the tree is read from the form in which it pickles
-one: a record batch whose schema metadata lists the nodes, with literals and options as columns.
+pyarrow has no API to inspect an expression, so the tree is read from its pickled form: a record
+batch whose schema metadata lists the nodes, with literals and options as columns.
 Keys of that metadata repeat, and pyarrow returns metadata as a dict, so they are read through
 Arrow's C data interface.
 

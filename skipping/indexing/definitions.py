@@ -1,4 +1,4 @@
-"""Definitions as they come to be, are found, altered, and carried over to a table made anew."""
+"""Create, find, change and drop definitions, and carry them over to a replaced table."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def dropped_error(definition: Definition) -> DefinitionError:
 def alter_definition(
     store: IndexStore, old: Versioned[Definition], change: Callable[[Definition], Definition]
 ) -> Versioned[Definition]:
-    """Change a definition, as it is by now; raises DefinitionError if it was dropped."""
+    """Change the stored definition; raises DefinitionError if it was dropped."""
     while True:
         old = reload_definition(store, old)
         if old.value.dropped:
@@ -308,7 +308,7 @@ def alter_definition(
 def carry_over(
     store: IndexStore, old: Versioned[Definition], table: Table, providers: Sequence[str] = ()
 ) -> Versioned[Definition]:
-    """Define the index of a table that was replaced for what it is now, and drop the old one."""
+    """Define the index again for the table that replaced its table, and drop the old one."""
     new = _carried_over(old.value, table, providers)
     try:
         carried = Versioned(new, store.define(new, expect=None))

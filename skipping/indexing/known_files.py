@@ -18,7 +18,7 @@ _BLOCK = 128 << 20
 """Bytes of a block, which only places tasks."""
 
 _SETTINGS = {
-    # What a file index looks into before it lists.
+    # The cache that a file index reads before it lists.
     "spark.sql.hive.manageFilesourcePartitions": "true",
     "spark.sql.hive.filesourcePartitionFileCacheSize": str(250 << 20),
     "spark.skipping.enabled": "false",

@@ -14,7 +14,7 @@ from skipping.tables.filesystem import Locate, locate
 __all__ = ["LocalBuild"]
 
 _BATCH = 256
-"""Files after which what is done is stored, and progress shows."""
+"""Number of files between two writes to the store, and updates of the progress."""
 
 
 class LocalBuild:

@@ -35,7 +35,7 @@ def require_executors(
     *,
     modules: Sequence[str] = _NEEDED,
 ) -> None:
-    """Raise SessionError, naming the fix, if tasks cannot import `modules` or use these kinds.
+    """Raise SessionError, with the fix, if tasks cannot import `modules` or use these index types.
 
     A success is cached for the Spark context.
     """

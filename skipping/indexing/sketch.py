@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One sketch to make: the column of the index, where it is in the table, and its kind."""
+    """One sketch to make: the column in the index, the column in the table, and the index type."""
 
     indexed: IndexedColumn
     column: TableColumn

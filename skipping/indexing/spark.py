@@ -1,6 +1,6 @@
 """Sketch files on Spark: the file list is distributed, the tasks read Parquet as Arrow themselves.
 
-No row is shuffled and none becomes a Python object; what comes back is one row a file.
+No row is shuffled or becomes a Python object; the result has one row per file.
 """
 
 from __future__ import annotations

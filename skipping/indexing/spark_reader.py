@@ -94,7 +94,7 @@ class ReaderBuild:
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
         """`dated`: the files' stamps are modification times (`Table.has_log`)."""
-        # A clone has the session's credentials, and its settings are nobody else's.
+        # A clone has the session's credentials, and no other code uses its settings.
         self._spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         self._dated = dated
 
@@ -263,7 +263,7 @@ class ReaderBuild:
     ) -> pa.Table:
         by_path = {footer.path: (file, footer) for file, footer in group}
         read = self._read_of(group)
-        sketch = self._sketch  # which executors are given, and not what has the session
+        sketch = self._sketch  # sent to executors without the session
 
         def sketch_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):

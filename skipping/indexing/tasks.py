@@ -30,11 +30,11 @@ def as_task(function: _OfBatches) -> _OfBatches:
 
 
 def _forget_archives() -> None:
-    """Forget which finders there are for Spark's archives: Python makes them again when it needs
-    them, from a list of the contents that it keeps.
+    """Remove the cached finders of Spark's archives: Python creates them again when it needs
+    them, from a cached list of the contents.
 
-    Before each task Spark has all finders read these lists anew (`invalidate_caches`), of
-    pyspark.zip once for every package in it: 0.13 s for archives that do not change.
+    Before each task Spark makes all finders read these lists again (`invalidate_caches`), for
+    pyspark.zip once for each package in it. This takes 0.13 s, but the archives do not change.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimporter) and _OF_SPARK.fullmatch(basename(finder.archive)):

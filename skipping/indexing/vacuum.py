@@ -17,7 +17,7 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     listed = table.files()
     candidates = files.filter(find_identities(files, listed).is_null())
     paths = candidates["path"].combine_chunks()
-    # Of a path that is live, what is not was replaced there.
+    # An entry with a live path that is not live itself was replaced.
     replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())
     gone = pc.or_(replaced, pc.invert(table.find_reachable(paths)))
     ordinals = candidates["ordinal"].combine_chunks().filter(gone)

@@ -87,7 +87,7 @@ class EntriesCache:
         return self._refresh(index, cached, timeout)
 
     def peek(self, index: IndexId) -> CachedEntries | None:
-        """Return what is cached of an index, however old, without reading the store."""
+        """Return the cached entries of an index, however old, without reading the store."""
         with self._lock:
             loaded = self._complete.get(index)
             return self._partial.get(index) if loaded is None else loaded[1]

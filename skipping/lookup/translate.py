@@ -223,7 +223,7 @@ class PredicateTranslator:
                 return None
             translated = _rewritten(provider, leaf)
         except Exception as error:
-            # A kind that is not installed here, or anything somebody's kind may raise; the
+            # The index type is not installed here, or a third-party one raised an error; the
             # definition's other columns still serve.
             self.unused.append(f"{text}: {error}")
             return None

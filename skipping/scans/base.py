@@ -15,7 +15,7 @@ __all__ = ["Scan"]
 
 
 class Scan(ABC):
-    """The matching rows of a table, which are read when somebody asks for them."""
+    """The matching rows of a table, which are read on demand."""
 
     @property
     @abstractmethod

@@ -180,6 +180,6 @@ def _file_system(path: Path) -> str | None:
     for mount in psutil.disk_partitions(all=True):
         point = Path(mount.mountpoint)
         if path.absolute().is_relative_to(point) and len(point.parts) >= found[0]:
-            # Of two mounts on one point the later covers the earlier, as nfs4 over autofs.
+            # the later of two mounts at one point counts, such as nfs4 over autofs
             found = len(point.parts), mount.fstype
     return found[1]

@@ -25,7 +25,7 @@ _R = TypeVar("_R", bound="IndexRecord")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRecord:
-    """An index as a store keeps it; each store adds what it needs to find the entries.
+    """The record of an index in a store; each store adds fields to find the entries.
 
     `definition`, `state` and `lease` are JSON. An erased index has no definition; its record stays,
     so that its id is not used again. `next` is the first ordinal that is not reserved. `recent` are

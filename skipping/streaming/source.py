@@ -1,4 +1,4 @@
-"""The stream of a table's file events, as a source that Spark asks and Python answers.
+"""Implement a streaming source of a table's file events, which Spark calls in Python.
 
 It runs in the driver, in the threads of the streaming query, and has no options: nothing is in a
 checkpoint or on a page of Spark's but table versions, paths and sizes. An offset is
@@ -71,7 +71,7 @@ class FileEvents:
         self.until = 0
         """The table version that the last batch is about."""
         self.opened: MaintainedIndex | None = None
-        """The index as it was when the events of the last batch were asked for."""
+        """The index at the time when Spark requested the last batch."""
         self._given = deque[Any](maxlen=_GIVEN)
         # Made before there is anything to interrupt.
         self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
@@ -176,7 +176,7 @@ class FileEvents:
         raise NotImplementedError
 
     def commit(self, end: Any) -> None:
-        """Nothing to do: what was done is in the store."""
+        """Do nothing: the store has the state."""
 
     def stop(self) -> None:
         """Nothing to do."""

@@ -29,7 +29,7 @@ _LISTED = (
 def open_table(spark: SparkSession, name: str) -> Table:
     r"""Open `t`, `db.t`, `catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
 
-    Raises TableError for what is not there, a view (naming its tables), a stream, a version of a
+    Raises TableError for a missing table, a view (with its tables), a stream, a version of a
     table (``delta.`/path@v1` ``, `t.branch_x`), and tables of another format.
     """
     try:

@@ -44,7 +44,7 @@ def place_entries(
         held = holder.setdefault(identity[1:], ordinal)
         if held != ordinal:  # a race was lost
             continue
-        if ordinal in removed:  # a straggler's: the file has to be offered anew
+        if ordinal in removed:  # from a late writer: the file has to be written again
             del holder[identity[1:]]
             continue
         if ordinal not in at:

@@ -51,7 +51,7 @@ _PATH = re.compile(
 
 
 class Refused(StoreError):
-    """An error response: its `status`, and its `kind` as the server names it."""
+    """An error response: its `status`, and the server's name for its `kind`."""
 
     def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
         super().__init__(message)

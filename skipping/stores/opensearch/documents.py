@@ -252,7 +252,7 @@ def _place_rows(
             raise StoreError(f"ordinal {ordinal} was never reserved")
         if holders.setdefault(name, ordinal) != ordinal:  # a race was lost
             continue
-        if ordinal in found.removed:  # a straggler's: the file has to be offered anew
+        if ordinal in found.removed:  # from a late writer: the file has to be written again
             del holders[name]
             continue
         if there.setdefault(ordinal, name) != name:

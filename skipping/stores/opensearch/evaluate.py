@@ -112,7 +112,7 @@ class IndexSearch:
             elif self.fields.fits(record.index, _cache_name(test)) and not (
                 isinstance(test, BitsSet) and self.cached[_cache_name(test)] is None
             ):
-                # Read ahead for later requests; nobody waits for it, or minds if it fails.
+                # Read ahead for later requests. No request waits for it, or fails with it.
                 with suppress(StoreError):
                     self._read_fields(test, -math.inf)
         gone = BitMap(self.entries.unswept(timeout=self._require_time()))

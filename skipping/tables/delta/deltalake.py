@@ -45,9 +45,9 @@ def open_delta(url: str, name: str) -> DeltaTable:
 
 @dataclass(frozen=True, slots=True)
 class DeltaLakeTable:
-    """A table of delta-rs', asked for anew each time; the one given stays as it is.
+    """A table of delta-rs, loaded again for each call; the given object does not change.
 
-    A table that was dropped and made again at the same place is then seen as what it is now.
+    So a table that was dropped and created again at the same path is the new table.
     """
 
     table: DeltaTable
@@ -90,7 +90,7 @@ class DeltaLakeTable:
         condition = delta_rs_condition(where, live.columns)
         with _translate_errors(self.name):
             uris = live.table.file_uris(file_pruning_predicate=condition)
-        # By their names, which nobody gives twice: URIs are not spelled as the log has them.
+        # By their unique names: URIs are not spelled as in the log.
         kept = pa.array([unquote(uri).rpartition("/")[2] for uri in uris], pa.string())
         names = pc.replace_substring_regex(files["path"], r"(?s)\A.*/", "")
         return files.filter(pc.is_in(names, value_set=kept))

@@ -39,7 +39,7 @@ def data_files(
 ) -> pa.Table:
     """FILES from the LISTED columns, and the partition values by the id of their column.
 
-    Locations stay as they were written, with or without a scheme: nothing tells that two spellings
+    Locations keep their spelling, with or without a scheme: it is unknown whether two spellings
     are one file. Only values of identity transforms are a column's own; those that a file's spec
     has not are left out, which is not the same as null.
     """

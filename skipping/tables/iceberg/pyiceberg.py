@@ -66,7 +66,7 @@ def parse_metadata(metadata: TableMetadata) -> Metadata:
 
 @dataclass(frozen=True, slots=True)
 class PyIcebergTable:
-    """A table of a PyIceberg catalog, asked for anew each time; the one given stays as it is.
+    """A table of a PyIceberg catalog, loaded again for each call; the given object does not change.
 
     Its name begins with the catalog's, which may have another name in Spark: the index is one.
     """
@@ -96,9 +96,9 @@ class PyIcebergTable:
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """Return the data files (FILES) of the table, its branches and its tags.
 
-        With `where`, those that PyIceberg's planning keeps. Raises
-        TableError for a version that cannot be read any more, DefinitionError for what is no
-        condition on this table.
+        With `where`, those that PyIceberg plans to read. Raises
+        TableError for a version that can no longer be read, DefinitionError for a condition
+        that is not valid on this table.
         """
         table = self._newest()
         metadata = parse_metadata(table.metadata)

@@ -147,7 +147,7 @@ class TestBounds:
         assert column.advised is None
         assert re.search(
             "the table's own bounds keep 1 for 1 key and (9|10) for 10 keys of 120 files, "
-            "and no kind fewer$",
+            "and no index type fewer$",
             column.reason,
         )
 

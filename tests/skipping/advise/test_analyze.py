@@ -115,7 +115,7 @@ def test_what_the_bounds_of_the_table_keep(spark: SparkSession, format: str) -> 
                 assert found[name].bounds[0] == 1, name
                 assert found[name].advised is None, name
                 assert "bounds keep 1 for 1 key and" in found[name].reason
-                assert found[name].reason.endswith("and no kind fewer")
+                assert found[name].reason.endswith("and no index type fewer")
             assert set(found["url"].bounds) == {FILES}
             assert {n for n, c in found.items() if c.advised} == {"url", "apart"}
             assert f"of {FILES} files, the table's own bounds {FILES} and" in found["url"].reason

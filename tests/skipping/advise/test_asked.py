@@ -188,7 +188,7 @@ def asked_together(spark: SparkSession, table: str) -> None:
     assert 5 * (FILES - 5) < found.advised.saved_files < 5 * (FILES - 1)
     alone = by_name(advice)["(kind, own)"]
     assert alone.advised is None
-    assert "the best kinds of its columns keep 1 for 1 key" in alone.reason
+    assert "the best index types of its columns keep 1 for 1 key" in alone.reason
     shown = {(row[0], row[3]): row for row in advice.rows()}
     assert shown["(a, b c)", "VALUE_LIST"][-3] == 5
     assert advice.ddl is not None

@@ -1,4 +1,4 @@
-"""What a composite keeps beside the best kinds of its columns, against the files themselves."""
+"""A composite is compared with the best index types of its columns, and with the files."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_tuples_that_only_a_composite_tells_apart(files: list[dict[str, object]]
     assert found.advised.bytes > N * 16  # tuples of two numbers
     assert {kind.spelling for kind in found.kinds} == {"VALUE_LIST", "BLOOM_FILTER"}
     assert (found.clustering, found.sorted) == (None, ())
-    assert "the best kinds of its columns 24 and 24" in found.reason
+    assert "the best index types of its columns 24 and 24" in found.reason
     assert "(a, my b) IN (?) had no index 10 times" in found.reason
 
 
@@ -87,7 +87,7 @@ def test_none_where_a_column_alone_keeps_no_more(files: list[dict[str, object]])
     assert found.bounds == pytest.approx(found.kinds[-1].kept)
     assert found.advised is None
     assert all(kind.saved_files == pytest.approx(0, abs=10) for kind in found.kinds)
-    assert "the best kinds of its columns keep 1 for 1 key" in found.reason
+    assert "the best index types of its columns keep 1 for 1 key" in found.reason
 
 
 def test_what_its_columns_would_have_saved_is_not_counted(files: list[dict[str, object]]) -> None:
