@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-BASE = "4ef41f69418f097012301aa12117f121acc77123"
-SINCE = "2026-11-28T07:28:59+00:00"
+BASE = "5ab5258a1248060efa54372af46731f2269a69ad"
+SINCE = "2026-11-28T08:28:51+00:00"
 """When BASE was committed: earlier subjects follow no rule."""
 MOST = 72
 FORM = re.compile(r"(?:[a-z][\w./-]*)(?:, [a-z][\w./-]*)*: (?P<first>[A-Za-z][\w-]*)(?:[ ,;].*)?")
