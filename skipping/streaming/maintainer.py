@@ -277,6 +277,7 @@ class Maintainer:
         if self.state in (State.UNSTARTED, State.REFUSED):
             self._report_failure(self._reason)
             if self._change(Event.REPORTED) is State.REFUSED:
+                Scheduler.wake(self)  # which releases the lease
                 return None
         if not held:
             return None if self.query is None else self._stop_query
