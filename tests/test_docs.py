@@ -18,8 +18,6 @@ from skipping.config.options import OPTIONS
 from skipping.parser import parse
 from tests.test_house import ROOT
 
-pytestmark = [pytest.mark.process, pytest.mark.nightly]
-
 DOCS = ROOT / "docs"
 TOP = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
 PAGES = (*(ROOT / name for name in TOP), *sorted(DOCS.rglob("*.md")))
@@ -185,6 +183,8 @@ def contract(folder: Path, chosen: str, *suites: str, **more: str) -> int:
     return int(passed[1])
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_a_new_kind_by_the_page(tmp_path: Path) -> None:
     follow("A new index type", tmp_path)
     (entry_points,) = re.findall(
@@ -199,6 +199,8 @@ def test_a_new_kind_by_the_page(tmp_path: Path) -> None:
     assert contract(tmp_path, "PREFIX_LIST", "providers/test_contract.py") >= 4
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_a_new_table_format_by_the_page(tmp_path: Path) -> None:
     follow("A new table format", tmp_path)
     # And no file is opened that the index pruned: those hold garbage now.
@@ -241,6 +243,8 @@ assert table.find_reachable(pa.array([gone, "/nowhere"])).to_pylist() == [True, 
     run(sys.executable, "-W", "error", "-c", program, cwd=tmp_path)
 
 
+@pytest.mark.process
+@pytest.mark.nightly
 def test_a_new_store_by_the_page(tmp_path: Path) -> None:
     follow("A new store", tmp_path)
     suites = [f"skipping/stores/test_store_{part}.py" for part in ("contract", "questions")]
