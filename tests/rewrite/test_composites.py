@@ -133,8 +133,8 @@ def test_alter(spark):
     for added, why in {
         "(a, b) VALUE_LIST": "in the index already",
         "(b, a) VALUE_LIST": "in the index already",
-        "(a, b) MIN_MAX": "MIN_MAX is not for",
-        "(a, b) RANGES": "RANGES is not for",
+        "(a, b) MIN_MAX": "MIN_MAX does not support",
+        "(a, b) RANGES": "RANGES does not support",
         "(a, b) NGRAM": "NGRAM requires a STRING column",
         "(a, b) ADDRESSES": "ADDRESSES requires a STRING column",
         "(a, A) VALUE_LIST": "has a column twice",
