@@ -27,8 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.ma  # NumPy imports it on first use, when a worker can open no file any more
+import numpy.ma
+import pandas as pd
 import pyarrow as pa
+import pyarrow.pandas_compat
+import pyarrow.vendored.version
 
 from providers.errors import TableError, first_line
 from skipping.catalog.bounded import read_json
@@ -39,6 +42,9 @@ from skipping.catalog.plan import Contents, Found, Part, Planner
 from skipping.catalog.predicates import write_predicate
 
 __all__ = ["FAILURES", "Worker", "main"]
+
+# NumPy and PyArrow import these on first use, when a worker can open no file any more.
+_ = numpy.ma, pd, pa.pandas_compat, pa.vendored.version, pa.array([0])
 
 _SAYING = 600.0
 """Seconds that the service may take for one message; it ends a worker that takes too long."""
