@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import numpy.ma
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.pandas_compat
 import pyarrow.vendored.version
