@@ -310,5 +310,5 @@ def test_a_refresh_without_spark_leaves_expressions_to_spark(spark):
     assert len(index.pending()) == 1
     assert index.refresh().error is None
     assert exact(spark, t, "lower(k) = 'k7'").skipped == 4
-    with pytest.raises(SkippingError, match="Spark computes"):
+    with pytest.raises(SkippingError, match="index it with Spark"):
         alone.add("upper(k) VALUE_LIST")
