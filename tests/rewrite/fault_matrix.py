@@ -103,7 +103,6 @@ READS: dict[str, tuple[str, Mapping[str, str]]] = {
         " SELECT a.id, b.id FROM c a JOIN c b ON a.id = b.id", {}),
     "a temporary view": ("SELECT id FROM {format}_view WHERE k = 5", {}),
     "a view": ("SELECT id FROM spark_catalog.default.{format}_stored WHERE k = 5", {}),
-    "EXECUTE IMMEDIATE": ("EXECUTE IMMEDIATE 'SELECT id FROM {t} WHERE k = 3'", {}),
     "EXPLAIN": ("EXPLAIN EXTENDED " + JOIN, {}),
 }  # fmt: skip
 """By name: a query on a fact and a dimension of each format, and its settings."""
@@ -146,6 +145,11 @@ COPIES: dict[str, Sequence[str]] = {
         "CREATE TABLE {t}_sink USING {format} AS SELECT id FROM {t} WHERE k = 999",
         "INSERT INTO {t}_sink SELECT id FROM {t} WHERE k IN (3, 4)",
         "SELECT * FROM {t}_sink",
+    ),
+    "a function": (
+        "CREATE OR REPLACE TEMPORARY FUNCTION threes() RETURNS TABLE (id BIGINT)"
+        " RETURN SELECT id FROM {t} WHERE k = 3",
+        "SELECT id FROM threes()",
     ),
     "a cache": (
         "UNCACHE TABLE IF EXISTS cached",
