@@ -146,8 +146,7 @@ def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         raise TypeError(f"keys of {name}: choose one of the columns {', '.join(names)}")
     place = names.index(name) if name in names else 0
     return pa.chunked_array(
-        [pc.struct_field(chunk, [place]) for chunk in column.chunks],
-        column.type.field(place).type,
+        [pc.struct_field(chunk, [place]) for chunk in column.chunks], column.type.field(place).type
     )
 
 

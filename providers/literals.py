@@ -137,10 +137,7 @@ def _compare(leaf: Compare, place: _Place, type: pa.DataType) -> Predicate:
         case "!=":
             if at == after:
                 return IsNull(column, negated=True)
-            outside = (
-                _within(column, least, at, type),
-                _within(column, after, most + 1, type),
-            )
+            outside = (_within(column, least, at, type), _within(column, after, most + 1, type))
             return Or(tuple(side for side in outside if side != _NEVER))
 
 

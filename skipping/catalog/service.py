@@ -51,13 +51,7 @@ from skipping.catalog.http import (
 from skipping.catalog.indexes import Answer, Indexes
 from skipping.catalog.limits import ByteLedger, Limits, PlanSlots, RequestSlots
 from skipping.catalog.storage import Storage, storage
-from skipping.catalog.upstream import (
-    Headers,
-    TooLarge,
-    Unreachable,
-    Upstream,
-    whole,
-)
+from skipping.catalog.upstream import Headers, TooLarge, Unreachable, Upstream, whole
 from skipping.catalog.workers import Job, Workers, check_tasks
 
 __all__ = ["application"]

@@ -36,15 +36,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.predicate import (
-    FLIPPED,
-    OPPOSITE,
-    And,
-    Op,
-    Or,
-    Predicate,
-    Unknown,
-)
+from providers.predicate import FLIPPED, OPPOSITE, And, Op, Or, Predicate, Unknown
 from skipping.filters.arrow_tree import (
     Call,
     Field,

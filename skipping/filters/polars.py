@@ -29,15 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
-from providers.predicate import (
-    FLIPPED,
-    OPPOSITE,
-    And,
-    Op,
-    Or,
-    Predicate,
-    Unknown,
-)
+from providers.predicate import FLIPPED, OPPOSITE, And, Op, Or, Predicate, Unknown
 from skipping.filters.leaves import ColumnLeaves, TextTest, indexed_leaves
 from skipping.tables import TableColumn
 

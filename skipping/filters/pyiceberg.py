@@ -98,10 +98,7 @@ _OPS: dict[type, Op] = {
     BoundGreaterThan: ">",
     BoundGreaterThanOrEqual: ">=",
 }
-_NARROWER = {
-    "bigint": (IntegerType.min, IntegerType.max),
-    "double": (FloatType.min, FloatType.max),
-}
+_NARROWER = {"bigint": (IntegerType.min, IntegerType.max), "double": (FloatType.min, FloatType.max)}
 """The range of literals that fit the type of a file older than a widening."""
 
 _NAN = math.nan

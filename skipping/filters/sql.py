@@ -53,11 +53,7 @@ _FURTHEST = timedelta(hours=18)
 
 
 def as_predicate(
-    given: object,
-    columns: Columns,
-    *,
-    zone: str | None = None,
-    strings: Strings | None = None,
+    given: object, columns: Columns, *, zone: str | None = None, strings: Strings | None = None
 ) -> Predicate:
     """Return a predicate as given, or translate SQL text on the columns of a table.
 

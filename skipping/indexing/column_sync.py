@@ -111,10 +111,7 @@ def _move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
 
 
 def sync_columns(
-    store: IndexStore,
-    definition: Versioned[Definition],
-    columns: Columns,
-    providers: Sequence[str],
+    store: IndexStore, definition: Versioned[Definition], columns: Columns, providers: Sequence[str]
 ) -> Versioned[Definition]:
     """Update the definition to the columns that the table has today, and store it if it changed.
 

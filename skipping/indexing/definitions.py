@@ -91,11 +91,7 @@ def define_index(
 
 
 def find_index(
-    store: IndexStore,
-    table: Table,
-    *,
-    likely: IndexId | None = None,
-    timeout: float | None = None,
+    store: IndexStore, table: Table, *, likely: IndexId | None = None, timeout: float | None = None
 ) -> Versioned[Definition]:
     """Return what `find_live_index` finds; raise NoIndex, with the statement to run, for none."""
     found = find_live_index(store, table, likely=likely, timeout=timeout)
@@ -115,11 +111,7 @@ def find_index(
 
 
 def number_columns(
-    specs: Sequence[ColumnSpec],
-    columns: Columns,
-    providers: Sequence[str],
-    *,
-    first: int = 1,
+    specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str], *, first: int = 1
 ) -> tuple[IndexedColumn, ...]:
     """Return the columns of a definition, numbered from `first` on.
 
@@ -186,11 +178,7 @@ def _require_answerable(table: Table, where: str | None) -> None:
 
 
 def find_live_index(
-    store: IndexStore,
-    table: Table,
-    *,
-    likely: IndexId | None = None,
-    timeout: float | None = None,
+    store: IndexStore, table: Table, *, likely: IndexId | None = None, timeout: float | None = None
 ) -> Versioned[Definition] | None:
     """Return the live index of a table, or else of an earlier table with its name.
 

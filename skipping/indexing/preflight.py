@@ -30,10 +30,7 @@ _able: WeakKeyDictionary[SparkContext, set[bytes]] = WeakKeyDictionary()
 
 
 def require_executors(
-    spark: SparkSession,
-    providers: Sequence[SkippingProvider],
-    *,
-    modules: Sequence[str] = _NEEDED,
+    spark: SparkSession, providers: Sequence[SkippingProvider], *, modules: Sequence[str] = _NEEDED
 ) -> None:
     """Raise SessionError, with the fix, if tasks cannot import `modules` or use these index types.
 

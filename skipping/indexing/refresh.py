@@ -28,13 +28,7 @@ from skipping.progress import progress
 from skipping.stores import IDENTITY, IndexStore, find_identities
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = [
-    "MissingSketches",
-    "RefreshPlan",
-    "plan_refresh",
-    "refresh",
-    "without_ordinals",
-]
+__all__ = ["MissingSketches", "RefreshPlan", "plan_refresh", "refresh", "without_ordinals"]
 
 _CHUNK = 1 << 16
 """Files whose partition values become Python objects at a time."""

@@ -46,11 +46,7 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         return self._scan.arrow_schema
 
     def scanner(
-        self,
-        columns: Any = None,
-        filter: Any = None,
-        batch_size: int | None = None,
-        **options: Any,
+        self, columns: Any = None, filter: Any = None, batch_size: int | None = None, **options: Any
     ) -> DatasetScanner:
         """Return a scanner of the matching rows, which opens no file before its first batch.
 

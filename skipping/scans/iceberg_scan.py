@@ -13,13 +13,7 @@ from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
 
 from providers.errors import first_line
-from providers.predicate import (
-    And,
-    Leaf,
-    Predicate,
-    Unknown,
-    map_leaves,
-)
+from providers.predicate import And, Leaf, Predicate, Unknown, map_leaves
 from skipping.filters.pyiceberg import Reading, translate_pyiceberg
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import RowTest, apply_tests, row_tests, top_level

@@ -184,10 +184,7 @@ RULES = (
     BoundRule(("delta",), ("string",), ("delta PROTOCOL.md, Per-file Statistics",)),
     # Cut to 16 bytes and not rounded up.
     BoundRule(
-        ("iceberg",),
-        ("string", "binary"),
-        ("duckdb-iceberg#1047", "iceberg#16880"),
-        prefix=16,
+        ("iceberg",), ("string", "binary"), ("duckdb-iceberg#1047", "iceberg#16880"), prefix=16
     ),
     # Footers, by which the Parquet reader skips row groups for the keys of joins.
     BoundRule(("parquet",), ("decimal",), ("hyparquet-writer#38", "arrow-rs#10860"), False),
@@ -221,9 +218,7 @@ TRANSFORMS = (
     # Wraps around at the smallest values, and above if the width is large; was of the wrong sign;
     # was rounded towards 0, where -5 and 5 are alike.
     TransformRule(
-        "truncate",
-        ("iceberg#9767", "iceberg#18111", "ClickHouse#119576", "iceberg-go#603"),
-        True,
+        "truncate", ("iceberg#9767", "iceberg#18111", "ClickHouse#119576", "iceberg-go#603"), True
     ),
     # Rounded towards 1970 by old writers. Iceberg's projections know that, PyIceberg's do not.
     TransformRule("year", _ROUNDED, early=True),

@@ -11,13 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # as everybody calls it
 
 from skipping.model.identifiers import sql_name
-from skipping.parser.condition import (
-    ColumnName,
-    Compared,
-    Operand,
-    TupleMembership,
-    Value,
-)
+from skipping.parser.condition import ColumnName, Compared, Operand, TupleMembership, Value
 from skipping.tables.where import WhereRenderer
 
 __all__ = ["spark_condition"]

@@ -377,11 +377,7 @@ def test_conformance_21_in_lists_of_any_length(kind: Kind, count: int) -> None:
 @BOTH
 @pytest.mark.parametrize(
     "join",
-    [
-        lambda legs: Or(tuple(legs)),
-        lambda legs: _chain(legs),
-        lambda legs: _chain(legs[::-1]),
-    ],
+    [lambda legs: Or(tuple(legs)), lambda legs: _chain(legs), lambda legs: _chain(legs[::-1])],
     ids=["flat", "left", "right"],
 )
 def test_conformance_21_an_or_of_2000_legs(

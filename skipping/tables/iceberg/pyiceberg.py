@@ -29,12 +29,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import (
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-)
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as PyIceberg
 from pyiceberg.table.metadata import TableMetadata

@@ -99,10 +99,7 @@ def with_bounds(
 
 
 def _column(
-    branch: tuple[Mapping[str, Any], ...],
-    mapping: NameMapping,
-    *,
-    partitioned: bool,
+    branch: tuple[Mapping[str, Any], ...], mapping: NameMapping, *, partitioned: bool
 ) -> TableColumn:
     id = int(branch[-1]["id"])
     return TableColumn(

@@ -28,10 +28,7 @@ from tests.skipping.indexing.test_parquet_reader import TYPES, WRITERS
 
 pytestmark = pytest.mark.nightly
 
-SETTINGS = {
-    **WRITERS,
-    "legacy decimals": {"spark.sql.parquet.writeLegacyFormat": "true"},
-}
+SETTINGS = {**WRITERS, "legacy decimals": {"spark.sql.parquet.writeLegacyFormat": "true"}}
 
 
 def work_on(columns: Columns) -> list[Work]:

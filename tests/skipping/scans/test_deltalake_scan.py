@@ -13,11 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from providers import And, Compare, In, Unknown
-from providers.errors import (
-    DefinitionError,
-    StoreError,
-    TableError,
-)
+from providers.errors import DefinitionError, StoreError, TableError
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
 from tests.object_store import BUCKET, ObjectStore

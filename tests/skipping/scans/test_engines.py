@@ -145,10 +145,7 @@ def test_a_missing_engine_says_what_to_install(
     for name in ("duckdb", "polars"):
         monkeypatch.setitem(sys.modules, name, None)
     scan = world.index.scan()
-    for name, call in (
-        ("duckdb", lambda: scan.to_duckdb("t")),
-        ("polars", scan.to_polars),
-    ):
+    for name, call in (("duckdb", lambda: scan.to_duckdb("t")), ("polars", scan.to_polars)):
         with pytest.raises(ImportError, match=rf"pip install 'lakehouse-file-skipping\[{name}\]'"):
             call()
 

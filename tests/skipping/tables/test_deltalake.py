@@ -18,13 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from providers import Compare
-from providers.errors import (
-    Conflict,
-    DefinitionError,
-    SettingError,
-    StatementError,
-    TableError,
-)
+from providers.errors import Conflict, DefinitionError, SettingError, StatementError, TableError
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.sources.deltalake import delta_path_source

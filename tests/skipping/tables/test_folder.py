@@ -22,13 +22,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from providers.errors import (
-    Conflict,
-    DefinitionError,
-    SettingError,
-    TableError,
-    WrongAnswer,
-)
+from providers.errors import Conflict, DefinitionError, SettingError, TableError, WrongAnswer
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.filters.polars import is_elementwise

@@ -427,10 +427,7 @@ class TestSharedCatalog:
         table = catalog.load_table("db.t")
         table.append(pa.table({"k": [3], "s": ["c"], "p": ["z"]}))
         ours = index.table.files()
-        assert {path[:7] for path in paths(ours)} == {
-            "file:/t",
-            "file://",
-        }
+        assert {path[:7] for path in paths(ours)} == {"file:/t", "file://"}
         theirs = PyIcebergTable(table)
         assert (theirs.name, theirs.id, theirs.version()) == (
             full,

@@ -23,11 +23,7 @@ from pyiceberg.table import StaticTable, Table
 from pyiceberg.types import FixedType, LongType, NestedField, UUIDType
 
 from providers import Compare
-from providers.errors import (
-    SettingError,
-    StatementError,
-    TableError,
-)
+from providers.errors import SettingError, StatementError, TableError
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.config.settings import Settings

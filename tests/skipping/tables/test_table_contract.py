@@ -90,10 +90,7 @@ class TestEveryFormat:
             (part, *_) = read_columns(file["path"], [table.columns()["k"]], size=file["size"])
             assert not isinstance(part, Unreadable), part
         found = {dict(file["partition"]).get(key.identity) for file in files.to_pylist()}
-        assert {value or None for value in found} == {
-            *SPECIAL,
-            None,
-        }
+        assert {value or None for value in found} == {*SPECIAL, None}
 
     def test_where_keeps_what_partitions_and_statistics_cannot_exclude(
         self, spark: SparkSession, form: Format
