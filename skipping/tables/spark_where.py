@@ -2,60 +2,35 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # as everybody calls it
 
 from skipping.model.identifiers import sql_name
-from skipping.parser.condition import ColumnName, Compared, Operand, TupleMembership, Value
+from skipping.parser.condition import ColumnName, Operand, Value
 from skipping.tables.where import WhereRenderer
 
 __all__ = ["spark_condition"]
 
-_OPS: dict[str, Callable[[Column, Column], Column]] = {
-    "=": lambda left, right: left == right,
-    "!=": lambda left, right: left != right,
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
+_OPS: dict[str, Callable[[Any, Any], Column]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
     "<=>": Column.eqNullSafe,
 }
 
 
 def spark_condition(text: str) -> Column:
     """Render a condition's text; raise StatementError for what WHERE does not take."""
-    return _SparkWhere().render_text(text)
-
-
-class _SparkWhere(WhereRenderer[Column]):
-    def both(self, operands: Sequence[Column]) -> Column:
-        return _join_in_halves(lambda one, other: one & other, operands)
-
-    def either(self, operands: Sequence[Column]) -> Column:
-        return _join_in_halves(lambda one, other: one | other, operands)
-
-    def negate(self, operand: Column) -> Column:
-        return ~operand
-
-    def compare(self, left: Operand, op: Compared, right: Operand) -> Column:
-        return _OPS[op](_column(left), _column(right))
-
-    def is_in(self, operand: Operand, values: Sequence[Operand]) -> Column:
-        return _column(operand).isin(*map(_column, values))
-
-    def is_null(self, operand: Operand) -> Column:
-        return _column(operand).isNull()
-
-    def like(self, operand: Operand, pattern: str, escape: str) -> Column:
-        return F.like(_column(operand), F.lit(pattern), F.lit(escape))
-
-    def other(self, node: TupleMembership) -> Column:
-        return _tuple(node.operands).isin(*map(_tuple, node.rows))
+    return _RENDERER.render(text)
 
 
 def _tuple(operands: Sequence[Operand]) -> Column:
@@ -80,9 +55,21 @@ def _as_py4j_takes_it(value: Value) -> Any:
     return value
 
 
-def _join_in_halves(join: Callable[[Column, Column], Column], legs: Sequence[Column]) -> Column:
+def _join_in_halves(join: Callable[[Column, Column], Column], operands: Sequence[Column]) -> Column:
     """Join all in a shallow tree: Spark walks it by recursion."""
-    if len(legs) <= 2:
-        return reduce(join, legs)
-    half = len(legs) // 2
-    return join(_join_in_halves(join, legs[:half]), _join_in_halves(join, legs[half:]))
+    if len(operands) <= 2:
+        return reduce(join, operands)
+    half = len(operands) // 2
+    return join(_join_in_halves(join, operands[:half]), _join_in_halves(join, operands[half:]))
+
+
+_RENDERER: WhereRenderer[Column] = WhereRenderer(
+    all_of=partial(_join_in_halves, operator.and_),
+    any_of=partial(_join_in_halves, operator.or_),
+    negate=operator.invert,
+    compare=lambda left, op, right: _OPS[op](_column(left), _column(right)),
+    is_in=lambda operand, values: _column(operand).isin(*map(_column, values)),
+    is_null=lambda operand: _column(operand).isNull(),
+    like=lambda operand, *texts: F.like(_column(operand), *map(F.lit, texts)),
+    in_tuples=lambda operands, rows: _tuple(operands).isin(*map(_tuple, rows)),
+)

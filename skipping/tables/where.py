@@ -2,106 +2,77 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NoReturn, TypeVar
 
 from providers.errors import DefinitionError
 from providers.predicate import FLIPPED
-from skipping.parser.condition import (
-    Between,
-    Both,
-    Compared,
-    Comparison,
-    Condition,
-    Constant,
-    Either,
-    Like,
-    Membership,
-    Negation,
-    NullTest,
-    Operand,
-    TupleMembership,
-    parse_condition,
-)
+from skipping.parser import condition as tree
+from skipping.parser.condition import Condition, Constant, Operand, parse_condition
 
 __all__ = ["WhereRenderer", "column_first"]
 
 T = TypeVar("T")
 
 
-def column_first(node: Comparison) -> Comparison:
+def column_first(node: tree.Comparison) -> tree.Comparison:
     """Exchange the sides of a comparison of a constant with a column."""
     if not isinstance(node.left, Constant) or isinstance(node.right, Constant):
         return node
     op = node.op if node.op == "<=>" else FLIPPED[node.op]
-    return Comparison(node.right, op, node.left)
+    return tree.Comparison(node.right, op, node.left)
 
 
-class WhereRenderer(ABC, Generic[T]):
-    """Renders conditions; an engine implements the tests, and refuses what it cannot express."""
+def _refuse_tuples(operands: Sequence[Operand], rows: Sequence[Sequence[Operand]]) -> NoReturn:
+    raise DefinitionError("without Spark WHERE takes no IN of tuples")
 
-    def render_text(self, text: str) -> T:
+
+@dataclass(frozen=True, slots=True)
+class WhereRenderer(Generic[T]):
+    """Renders conditions by an engine's functions, which raise for what it cannot express.
+
+    `compare` renders `left op right`, `is_in` `operand IN (values)`, `is_null` `operand IS NULL`,
+    `like` `operand LIKE pattern ESCAPE escape`, and `in_tuples` `(operands) IN (rows)`.
+    """
+
+    all_of: Callable[[Sequence[T]], T]
+    any_of: Callable[[Sequence[T]], T]
+    negate: Callable[[T], T]
+    compare: Callable[[Operand, tree.Compared, Operand], T]
+    is_in: Callable[[Operand, Sequence[Operand]], T]
+    is_null: Callable[[Operand], T]
+    like: Callable[[Operand, str, str], T]
+    in_tuples: Callable[[Sequence[Operand], Sequence[Sequence[Operand]]], T] = _refuse_tuples
+
+    def render(self, text: str) -> T:
         """Render a condition's text.
 
         Raises StatementError for text that is no condition, DefinitionError for what the engine
         cannot express.
         """
-        return self.render(parse_condition(text))
+        return self._render(parse_condition(text))
 
-    def render(self, node: Condition) -> T:
-        """Render a condition."""
+    def _render(self, node: Condition) -> T:
         match node:
-            case Both(legs):
-                return self.both([self.render(leg) for leg in legs])
-            case Either(legs):
-                return self.either([self.render(leg) for leg in legs])
-            case Negation(leg):
-                return self.negate(self.render(leg))
-            case Comparison():
+            case tree.Both(operands):
+                return self.all_of([self._render(each) for each in operands])
+            case tree.Either(operands):
+                return self.any_of([self._render(each) for each in operands])
+            case tree.Negation(operand):
+                return self.negate(self._render(operand))
+            case tree.Comparison():
                 ordered = column_first(node)
                 return self.compare(ordered.left, ordered.op, ordered.right)
-            case Membership(operand, values):
-                found = self.is_in(operand, values)
-            case Between(operand, low, high):
-                bounds = [self.compare(operand, ">=", low), self.compare(operand, "<=", high)]
-                found = self.both(bounds)
-            case NullTest(operand):
-                found = self.is_null(operand)
-            case Like(operand, pattern, escape):
-                found = self.like(operand, pattern, escape)
-            case TupleMembership():
-                found = self.other(node)
-        return self.negate(found) if node.negated else found
-
-    @abstractmethod
-    def both(self, operands: Sequence[T]) -> T:
-        """Join by AND."""
-
-    @abstractmethod
-    def either(self, operands: Sequence[T]) -> T:
-        """Join by OR."""
-
-    @abstractmethod
-    def negate(self, operand: T) -> T:
-        """Negate."""
-
-    @abstractmethod
-    def compare(self, left: Operand, op: Compared, right: Operand) -> T:
-        """Render `left op right`."""
-
-    @abstractmethod
-    def is_in(self, operand: Operand, values: Sequence[Operand]) -> T:
-        """Render `operand IN (values)`."""
-
-    @abstractmethod
-    def is_null(self, operand: Operand) -> T:
-        """Render `operand IS NULL`."""
-
-    @abstractmethod
-    def like(self, operand: Operand, pattern: str, escape: str) -> T:
-        """Render `operand LIKE pattern ESCAPE escape`."""
-
-    def other(self, node: TupleMembership) -> T:
-        """Render a test that only Spark knows."""
-        raise DefinitionError("without Spark WHERE takes no IN of tuples")
+            case tree.Membership(operand, values):
+                made = self.is_in(operand, values)
+            case tree.Between(operand, low, high):
+                bounds = self.compare(operand, ">=", low), self.compare(operand, "<=", high)
+                made = self.all_of(bounds)
+            case tree.NullTest(operand):
+                made = self.is_null(operand)
+            case tree.Like(operand, pattern, escape):
+                made = self.like(operand, pattern, escape)
+            case tree.TupleMembership(operands, rows):
+                made = self.in_tuples(operands, rows)
+        return self.negate(made) if node.negated else made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from providers.errors import DefinitionError
 from providers.values import successor
@@ -21,47 +20,36 @@ def delta_rs_condition(text: str, columns: Columns) -> str:
     Raises StatementError for what WHERE does not take, DefinitionError for a column that the table
     does not have, and for a LIKE that is not `'prefix%'`.
     """
-    return _DeltaRsWhere(columns).render_text(text)
 
+    def spell(operand: Operand) -> str:
+        if isinstance(operand, Constant):
+            return _literal(operand)
+        # By the table's own spelling: delta-rs is case-sensitive, Spark is not.
+        name = columns.resolve(join_name(operand.parts)).name
+        return ".".join('"' + part.replace('"', '""') + '"' for part in split_parts(name))
 
-class _DeltaRsWhere(WhereRenderer[str]):
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    def compare(left: Operand, op: Compared, right: Operand) -> str:
+        return f"{spell(left)} {'IS NOT DISTINCT FROM' if op == '<=>' else op} {spell(right)}"
 
-    def both(self, operands: Sequence[str]) -> str:
-        return f"({' AND '.join(operands)})"
-
-    def either(self, operands: Sequence[str]) -> str:
-        return f"({' OR '.join(operands)})"
-
-    def negate(self, operand: str) -> str:
-        return f"NOT ({operand})"
-
-    def compare(self, left: Operand, op: Compared, right: Operand) -> str:
-        sql = "IS NOT DISTINCT FROM" if op == "<=>" else op
-        return f"{self._operand(left)} {sql} {self._operand(right)}"
-
-    def is_in(self, operand: Operand, values: Sequence[Operand]) -> str:
-        return f"{self._operand(operand)} IN ({', '.join(map(self._operand, values))})"
-
-    def is_null(self, operand: Operand) -> str:
-        return f"{self._operand(operand)} IS NULL"
-
-    def like(self, operand: Operand, pattern: str, escape: str) -> str:
+    def like(operand: Operand, pattern: str, escape: str) -> str:
         if not re.fullmatch(r"[^%_\\]+%", pattern):  # delta-rs has no LIKE, only ranges
             raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
-        inner, prefix = self._operand(operand), pattern[:-1]
+        inner, prefix = spell(operand), pattern[:-1]
         found = f"{inner} >= {_constant(prefix)}"
         if (after := successor(prefix)) is not None:
             found = f"({found} AND {inner} < {_constant(after)})"
         return found
 
-    def _operand(self, operand: Operand) -> str:
-        if isinstance(operand, Constant):
-            return _literal(operand)
-        # By the table's own spelling: delta-rs is case-sensitive, Spark is not.
-        name = self._columns.resolve(join_name(operand.parts)).name
-        return ".".join('"' + part.replace('"', '""') + '"' for part in split_parts(name))
+    renderer: WhereRenderer[str] = WhereRenderer(
+        all_of=lambda operands: f"({' AND '.join(operands)})",
+        any_of=lambda operands: f"({' OR '.join(operands)})",
+        negate=lambda operand: f"NOT ({operand})",
+        compare=compare,
+        is_in=lambda operand, values: f"{spell(operand)} IN ({', '.join(map(spell, values))})",
+        is_null=lambda operand: f"{spell(operand)} IS NULL",
+        like=like,
+    )
+    return renderer.render(text)
 
 
 def _literal(constant: Constant) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,22 +11,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
+from pyiceberg import expressions as iceberg
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import (
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotEqualTo,
-    Or,
-    StartsWith,
-)
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
@@ -202,7 +188,7 @@ def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestF
 
 def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
     try:
-        condition = _PyIcebergWhere().render_text(where)
+        condition = _RENDERER.render(where)
         scans = [table.scan(condition, case_sensitive=False, snapshot_id=head) for head in heads]
         bind(table.schema(), condition, case_sensitive=False)
     except (TypeError, ValueError) as error:
@@ -210,50 +196,29 @@ def _matching(table: PyIceberg, heads: Iterable[int], where: str) -> set[str]:
     return {task.file.file_path for scan in scans for task in scan.plan_files()}
 
 
-# PyIceberg's classes take more than their signatures say.
-_TESTS: dict[str, Any] = {
-    "=": EqualTo,
-    "!=": NotEqualTo,
-    "<": LessThan,
-    "<=": LessThanOrEqual,
-    ">": GreaterThan,
-    ">=": GreaterThanOrEqual,
-    "IN": In,
-    "IS NULL": IsNull,
-    "LIKE": StartsWith,
+_any: Any = iceberg
+"""PyIceberg's classes, which take more than their signatures say."""
+
+_COMPARE = {
+    "=": _any.EqualTo,
+    "!=": _any.NotEqualTo,
+    "<": _any.LessThan,
+    "<=": _any.LessThanOrEqual,
+    ">": _any.GreaterThan,
+    ">=": _any.GreaterThanOrEqual,
 }
 
 
-class _PyIcebergWhere(WhereRenderer[BooleanExpression]):
-    def both(self, operands: Sequence[BooleanExpression]) -> BooleanExpression:
-        return And(*operands)
-
-    def either(self, operands: Sequence[BooleanExpression]) -> BooleanExpression:
-        return Or(*operands)
-
-    def negate(self, operand: BooleanExpression) -> BooleanExpression:
-        return Not(operand)
-
-    def compare(self, left: Operand, op: Compared, right: Operand) -> BooleanExpression:
-        if op == "<=>":
-            raise DefinitionError("without Spark WHERE takes no <=> on an Iceberg table: use =")
-        return _test(op, left, _value(right))
-
-    def is_in(self, operand: Operand, values: Sequence[Operand]) -> BooleanExpression:
-        return _test("IN", operand, [_value(value) for value in values])
-
-    def is_null(self, operand: Operand) -> BooleanExpression:
-        return _test("IS NULL", operand)
-
-    def like(self, operand: Operand, pattern: str, escape: str) -> BooleanExpression:
-        if not re.fullmatch(r"[^%_\\]*%", pattern):
-            raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
-        return _test("LIKE", operand, pattern[:-1])
+def _compare(left: Operand, op: Compared, right: Operand) -> Any:
+    if op == "<=>":
+        raise DefinitionError("without Spark WHERE takes no <=> on an Iceberg table: use =")
+    return _COMPARE[op](_reference(left), _value(right))
 
 
-def _test(name: str, operand: Operand, *values: Any) -> BooleanExpression:
-    made: BooleanExpression = _TESTS[name](_reference(operand), *values)
-    return made
+def _like(operand: Operand, pattern: str, escape: str) -> Any:
+    if not re.fullmatch(r"[^%_\\]*%", pattern):
+        raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
+    return _any.StartsWith(_reference(operand), pattern[:-1])
 
 
 def _reference(operand: Operand) -> str:
@@ -266,3 +231,14 @@ def _value(operand: Operand) -> Any:
     if not isinstance(operand, Constant) or operand.value is None:
         raise DefinitionError("without Spark WHERE compares a column with constants")
     return operand.value  # the text of a typed one, which PyIceberg reads as the column's type
+
+
+_RENDERER: WhereRenderer[iceberg.BooleanExpression] = WhereRenderer(
+    all_of=lambda operands: iceberg.And(*operands),
+    any_of=lambda operands: iceberg.Or(*operands),
+    negate=iceberg.Not,
+    compare=_compare,
+    is_in=lambda operand, values: _any.In(_reference(operand), [*map(_value, values)]),
+    is_null=lambda operand: _any.IsNull(_reference(operand)),
+    like=_like,
+)

@@ -11,7 +11,7 @@ from providers.errors import DefinitionError
 from skipping.parser.condition import Comparison, parse_condition
 from skipping.tables import Columns, TableColumn
 from skipping.tables.delta.deltalake_where import delta_rs_condition
-from skipping.tables.iceberg.pyiceberg import _PyIcebergWhere
+from skipping.tables.iceberg.pyiceberg import _RENDERER
 from skipping.tables.where import column_first
 
 COLUMNS = Columns([TableColumn("K", "K", "int"), TableColumn("s", "s", "string")])
@@ -61,13 +61,13 @@ def test_delta_rs_condition_renders_sql(text: str, sql: str) -> None:
     ],
 )
 def test_pyiceberg_where_renders_expressions(text: str, expression: Any) -> None:
-    assert _PyIcebergWhere().render_text(text) == expression
+    assert _RENDERER.render(text) == expression
 
 
 @pytest.mark.parametrize("text", ["s LIKE '%a'", "s LIKE 'a_%'", "(k, s) IN ((1, 'a'))", "k < j"])
 def test_where_refuses_what_the_engine_cannot_express(text: str) -> None:
     with pytest.raises(DefinitionError, match="without Spark WHERE"):
-        _PyIcebergWhere().render_text(text)
+        _RENDERER.render(text)
     if text != "k < j":
         with pytest.raises(DefinitionError, match="without Spark WHERE"):
             delta_rs_condition(text, COLUMNS)
