@@ -23,6 +23,7 @@ from providers.tuples import encode_tuples
 from providers.values import encode
 from skipping.indexing.parquet_columns import Found, UnknownError, find, indexed_domain
 from skipping.tables import TableColumn
+from skipping.tables.arrow_types import without_view
 from skipping.tables.filesystem import Locate, is_unchanged, locate
 
 __all__ = [
@@ -334,8 +335,8 @@ def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> 
 def _decode_dictionary(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
     """Return the values, and for a dictionary the indices of the rows."""
     if pa.types.is_dictionary(array.type):
-        return encode(_without_views(array.dictionary)), array.indices
-    return encode(_without_views(array)), None
+        return encode(_without_view(array.dictionary)), array.indices
+    return encode(_without_view(array)), None
 
 
 def _widest(values: pa.Array) -> int:
@@ -356,10 +357,10 @@ def part_of(place: Found, array: pa.Array) -> Part:
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):
-            dictionary = _without_views(array.dictionary)
+            dictionary = _without_view(array.dictionary)
             values = encode(dictionary.take(pc.unique(array.indices.drop_null())))
         else:
-            array = _without_views(array)
+            array = _without_view(array)
             values = encode(array.drop_null() if nulls else array)
     except pa.ArrowInvalid as error:
         return Unreadable(place.column, f"a value cannot be normalised: {_short(error)}")
@@ -369,11 +370,8 @@ def part_of(place: Found, array: pa.Array) -> Part:
     return chunk
 
 
-def _without_views(array: pa.Array) -> pa.Array:
-    """Cast views to text or binary, as Arrow's functions need: Polars and DuckDB write views."""
-    if pa.types.is_string_view(array.type):
-        return array.cast(pa.string())
-    return array.cast(pa.binary()) if pa.types.is_binary_view(array.type) else array
+def _without_view(array: pa.Array) -> pa.Array:
+    return array.cast(without_view(array.type))  # Polars and DuckDB write views
 
 
 def _in_dictionaries(file: pq.ParquetFile, found: Sequence[Found]) -> list[str]:

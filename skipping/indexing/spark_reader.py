@@ -22,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from skipping.indexing.known_files import read_files
 from skipping.indexing.parquet_columns import Found, UnknownError
@@ -43,6 +43,7 @@ from skipping.indexing.tasks import as_task
 from skipping.parser.literals import quote
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
+from skipping.tables.spark_schema import nested_schema
 
 __all__ = ["Footer", "ReaderBuild", "quote_path"]
 
@@ -254,9 +255,10 @@ class ReaderBuild:
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
         jvm: Any = self._spark._jvm
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
+        schema = nested_schema({p.path: DataType.fromDDL(p.column.type) for p in found})
         # With the scheme: `_job` assigns rows to files by Spark's own path.
         paths = [(footer.path, file["size"]) for file, footer in group]
-        return read_files(self._spark, paths, parquet, _schema(found), {"mergeSchema": "false"})
+        return read_files(self._spark, paths, parquet, schema, {"mergeSchema": "false"})
 
     def _job(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
@@ -311,23 +313,6 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBat
         for path, end in zip(paths, runs.run_ends.to_pylist(), strict=True):
             yield path, batch.slice(start, end - start)
             start = end
-
-
-def _schema(found: Sequence[Found]) -> StructType:
-    """Return a nested schema of the columns with their names in the files."""
-    tree: dict[str, Any] = {}
-    for place in found:
-        within = tree
-        for name in place.path[:-1]:
-            within = within.setdefault(name, {})
-        within[place.path[-1]] = DataType.fromDDL(place.column.type)
-    return _struct(tree)
-
-
-def _struct(tree: Mapping[str, Any]) -> StructType:
-    return StructType(
-        [StructField(n, _struct(t) if isinstance(t, dict) else t) for n, t in tree.items()]
-    )
 
 
 def quote_path(path: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ Files travel as Arrow tables with the columns of FILES.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ __all__ = [
     "Table",
     "TableColumn",
     "TableSnapshot",
+    "distinct_files",
+    "files_table",
 ]
 
 FILES = pa.schema(
@@ -35,6 +37,20 @@ FILES = pa.schema(
         ("format", pa.string()),  # only "parquet" is ever opened; others stay unknown
     ]
 )
+
+
+def files_table(paths: Any, sizes: Any, partition: Any, *, stamps: Any = None) -> pa.Table:
+    """Return Parquet files as FILES, from a column or list for each field."""
+    count = len(paths)
+    stamps = pa.nulls(count, pa.int64()) if stamps is None else stamps
+    return pa.table([paths, sizes, stamps, partition, pa.repeat("parquet", count)], schema=FILES)
+
+
+def distinct_files(files: pa.Table, *by: str) -> pa.Table:
+    """Keep the first of the files that are equal in the columns `by`."""
+    numbered = files.select(by).append_column("row", pa.array(range(len(files)), pa.int64()))
+    first = numbered.group_by(by, use_threads=False).aggregate([("row", "min")])
+    return files.take(first["row_min"]).combine_chunks()
 
 
 class Table(Protocol):

@@ -12,13 +12,13 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, StructType
 
 from providers.errors import DefinitionError, first_line
 from providers.values import arrow_type, domain_of
@@ -26,6 +26,7 @@ from skipping.extensions import Analysed, find_extensions
 from skipping.model.definition import Expression
 from skipping.parser.literals import split_parts
 from skipping.tables import VARIANT, TableColumn
+from skipping.tables.spark_schema import nested_schema
 
 __all__ = ["Computing", "analyse"]
 
@@ -139,24 +140,11 @@ def analyse(
 
 def _schema(columns: Mapping[str, TableColumn]) -> StructType:
     """Return a nested schema of the columns, without those whose type this Spark cannot parse."""
-    parts = {name: tuple(split_parts(name)) for name in columns}
-    branches = {path[:i] for path in parts.values() for i in range(1, len(path))}
-    tree: dict[str, Any] = {}
-    for name, path in parts.items():
-        if path in branches:
-            continue
-        try:
-            type = DataType.fromDDL(columns[name].type)
-        except (PySparkException, Py4JError):
-            continue
-        within = tree
-        for part in path[:-1]:
-            within = within.setdefault(part, {})
-        within[path[-1]] = type
-    return _struct(tree)
-
-
-def _struct(tree: Mapping[str, Any]) -> StructType:
-    return StructType(
-        [StructField(n, _struct(t) if isinstance(t, dict) else t) for n, t in tree.items()]
-    )
+    paths = {name: tuple(split_parts(name)) for name in columns}
+    branches = {path[:i] for path in paths.values() for i in range(1, len(path))}
+    types: dict[tuple[str, ...], DataType] = {}
+    for name, path in paths.items():
+        if path not in branches:
+            with suppress(PySparkException, Py4JError):
+                types[path] = DataType.fromDDL(columns[name].type)
+    return nested_schema(types)

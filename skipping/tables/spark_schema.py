@@ -1,18 +1,18 @@
-"""Columns from Spark's schemas and errors from its JVM, for all formats that Spark reads."""
+"""Schemas of Spark and errors from its JVM, for all formats that Spark reads."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from providers.errors import TableError, first_line
-from skipping.tables import TableColumn, schema
 
-__all__ = ["leaves", "translate_errors"]
+__all__ = ["nested_schema", "translate_errors"]
 
 
 @contextlib.contextmanager
@@ -26,8 +26,18 @@ def translate_errors(name: str) -> Iterator[None]:
         raise TableError(f"cannot follow table {name}: {reason}") from error
 
 
-def leaves(
-    struct: StructType, partition: Sequence[str], *, mode: str = "none"
-) -> Iterator[TableColumn]:
-    """Yield the columns of a schema; see `skipping.tables.schema`."""
-    return schema.leaves(struct.jsonValue()["fields"], partition, mode=mode)
+def nested_schema(types: Mapping[tuple[str, ...], DataType]) -> StructType:
+    """Return a schema with a type for each path of names."""
+    tree: dict[str, Any] = {}
+    for (*above, name), type in types.items():
+        within = tree
+        for part in above:
+            within = within.setdefault(part, {})
+        within[name] = type
+    return _struct(tree)
+
+
+def _struct(tree: Mapping[str, Any]) -> StructType:
+    return StructType(
+        [StructField(n, _struct(t) if isinstance(t, dict) else t) for n, t in tree.items()]
+    )

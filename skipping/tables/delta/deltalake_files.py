@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from providers.errors import TableError
 from skipping.parser.literals import join_name, split_parts
-from skipping.tables import FILES, Columns
+from skipping.tables import FILES, Columns, files_table
 from skipping.tables.filesystem import Locate
 from skipping.tables.partition_texts import partition_texts
 from skipping.tables.paths import resolve_path
@@ -80,16 +80,8 @@ class LiveFiles:
     def files(self) -> pa.Table:
         """Return the live files (FILES); partition values are keyed by the columns' identities."""
         actions = self._actions
-        return pa.table(
-            [
-                actions["path"],
-                actions["size_bytes"].cast(pa.int64()),
-                pa.nulls(len(actions), pa.int64()),
-                self._partition(),
-                pa.repeat("parquet", len(actions)),
-            ],
-            schema=FILES,
-        )
+        sizes = actions["size_bytes"].cast(pa.int64())
+        return files_table(actions["path"], sizes, self._partition())
 
     def read_commits(self, commits: Iterable[bytes]) -> pa.Table:
         """Return the files (FILES) that commits add, each once: a deletion vector adds one again.
@@ -106,16 +98,7 @@ class LiveFiles:
             [(named.get(k, k), v) for k, v in a["partitionValues"].items()] for a in adds.values()
         ]
         paths, sizes = zip(*adds, strict=True)
-        return pa.table(
-            [
-                resolve_path(self.root, pa.array(paths, pa.string())),
-                pa.array(sizes, pa.int64()),
-                pa.nulls(len(adds), pa.int64()),
-                pa.array(partition, FILES.field("partition").type),
-                pa.repeat("parquet", len(adds)),
-            ],
-            schema=FILES,
-        )
+        return files_table(resolve_path(self.root, pa.array(paths, pa.string())), sizes, partition)
 
     def _partition(self) -> pa.Array:
         """Return partition values as in the log, as far as delta-rs' typed values tell.

@@ -11,18 +11,17 @@ import pyarrow.compute as pc
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
-from skipping.tables import FILES, Columns
+from skipping.tables import FILES, Columns, distinct_files, files_table
 from skipping.tables.computed import Computing
 from skipping.tables.paths import resolve_path
-from skipping.tables.schema import with_generated_partitions
-from skipping.tables.spark_schema import leaves, translate_errors
+from skipping.tables.schema import leaves, with_generated_partitions
+from skipping.tables.spark_schema import translate_errors
 from skipping.tables.spark_where import spark_condition
 
-__all__ = ["DeltaTable", "resolve_path"]
+__all__ = ["DeltaTable"]
 
 _COMMITS = 1_000
 """Above this number of commits, compare the live files instead of reading each commit."""
@@ -63,16 +62,16 @@ class DeltaTable:
         with translate_errors(self.name):
             snapshot = self._snapshot()
             metadata = snapshot.metadata()
-            schema = StructType.fromJson(json.loads(metadata.schemaString()))
+            fields = json.loads(metadata.schemaString())["fields"]
             partition = _strings(metadata.partitionColumns())
             mode = str(metadata.columnMappingMode().name())
-            statistics = StructType.fromJson(json.loads(snapshot.statsSchema().json()))
+            statistics = json.loads(snapshot.statsSchema().json())["fields"]
         bounded = {
             c.physical.path for c in leaves(statistics, ()) if c.physical.path[0] == "minValues"
         }
         found = (
             replace(c, bounded=_PREFIX if ("minValues", *c.physical.path) in bounded else None)
-            for c in leaves(schema, partition, mode=mode)
+            for c in leaves(fields, partition, mode=mode)
         )
         return Columns(with_generated_partitions(found), Computing(self.spark))
 
@@ -117,7 +116,7 @@ class DeltaTable:
             files = self._table(added)
         except (PySparkException, Py4JError):
             return None
-        return _distinct(files)
+        return distinct_files(files, "path", "size")  # a deletion vector adds its file again
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Return for each path whether a readable version may contain it; true if that is unknown.
@@ -177,11 +176,8 @@ class DeltaTable:
         if not added.num_rows:
             return FILES.empty_table()
         paths = resolve_path(self.root, _only(added, "path").cast(pa.string()))
-        size = _only(added, "size")
-        stamp = pa.nulls(len(size), pa.int64())
         partition = self._partition(_only(added, "partitionValues").cast(FILES.field(3).type))
-        format = pa.repeat("parquet", len(size))
-        return pa.table([paths, size, stamp, partition, format], schema=FILES)
+        return files_table(paths, _only(added, "size"), partition)
 
     def _partition(self, values: pa.MapArray) -> pa.MapArray:
         """Replace the physical names in the log by column identities."""
@@ -201,10 +197,3 @@ def _strings(sequence: Any) -> list[str]:
 
 def _only(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).chunk(0)
-
-
-def _distinct(files: pa.Table) -> pa.Table:
-    """Keep each (path, size) once: a delete by deletion vector adds its file again."""
-    numbered = files.select(["path", "size"]).append_column("row", pa.array(range(len(files))))
-    first = numbered.group_by(["path", "size"], use_threads=False).aggregate([("row", "min")])
-    return files.take(first.column("row_min")).combine_chunks()

@@ -13,7 +13,7 @@ from skipping.tables import FILES
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.partition_texts import partition_texts
 
-__all__ = ["LISTED", "data_files", "listed_table", "unique_files"]
+__all__ = ["LISTED", "data_files", "listed_table"]
 
 _UNSURE = "\0"
 """No spelling of any value of the types that may have partition values, but of a string."""
@@ -73,10 +73,3 @@ def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | Non
         is_counted = pa.types.is_date32(arrow) or pa.types.is_timestamp(arrow)
         values = pa.array(values, counted if is_counted else arrow)
     return partition_texts(values.cast(arrow))
-
-
-def unique_files(files: pa.Table) -> pa.Table:
-    """Each path once: several branches have it."""
-    numbered = files.select(["path"]).append_column("row", pa.array(range(len(files)), pa.int64()))
-    first = numbered.group_by("path", use_threads=False).aggregate([("row", "min")])
-    return files.take(first["row_min"]).combine_chunks()

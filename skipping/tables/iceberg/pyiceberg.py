@@ -25,9 +25,9 @@ from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
 from skipping.parser.condition import Compared, Constant, Operand
-from skipping.tables import Columns
+from skipping.tables import Columns, distinct_files
 from skipping.tables.filesystem import locate
-from skipping.tables.iceberg.files import data_files, listed_table, unique_files
+from skipping.tables.iceberg.files import data_files, listed_table
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.where import WhereRenderer
 
@@ -175,7 +175,7 @@ def _files(
             places = metadata.places_of(file.spec_id)
             for id, found in values.items():
                 found.append(file.partition[places[id]] if id in places else None)
-    return unique_files(data_files(listed_table(rows), values, metadata))
+    return distinct_files(data_files(listed_table(rows), values, metadata), "path")
 
 
 def _manifests(table: PyIceberg, snapshots: Iterable[int]) -> Iterator[ManifestFile]:

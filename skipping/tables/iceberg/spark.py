@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.parser.literals import quote
-from skipping.tables import FILES, Columns
+from skipping.tables import FILES, Columns, distinct_files
 from skipping.tables.computed import Computing
-from skipping.tables.iceberg.files import data_files, listed_table, unique_files
+from skipping.tables.iceberg.files import data_files, listed_table
 from skipping.tables.iceberg.metadata import Metadata, Snapshot
 from skipping.tables.spark_schema import translate_errors
 from skipping.tables.spark_where import spark_condition
@@ -70,7 +70,7 @@ class IcebergTable:
             self._require_condition(where)
         with translate_errors(self.name):
             listed = [self._list_files(metadata, head, where) for head in heads]
-        return unique_files(pa.concat_tables([FILES.empty_table(), *listed]))
+        return distinct_files(pa.concat_tables([FILES.empty_table(), *listed]), "path")
 
     def changes(self, since: int, until: int) -> pa.Table | None:
         """Return the files (FILES) added by snapshots after `since` up to `until` on any branch.
@@ -82,7 +82,7 @@ class IcebergTable:
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
             return None
         with translate_errors(self.name):
-            return unique_files(self._list_additions(table, metadata, snapshots))
+            return distinct_files(self._list_additions(table, metadata, snapshots), "path")
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
         """Return for each path whether an unexpired snapshot has it."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from providers.errors import TableError, first_line
-from providers.values import arrow_type
+from providers.values import arrow_type, canonical_type
 from skipping.parser.literals import join_name
 from skipping.tables import Columns
 from skipping.tables.arrow_types import replace_leaves, without_view
@@ -210,42 +210,25 @@ def _field(found: pa.Field, *, int96: bool = False) -> dict[str, Any]:
 
 def _spark_type(type: pa.DataType) -> Any:
     """Return a type as in Spark's JSON schemas; Arrow's own name if Spark has no such type."""
-    type = _normal(type)
+    while pa.types.is_dictionary(type):
+        type = type.value_type
+    # Not unsigned integers, whose canonical type is wider.
+    type = type if type in _SPARK else canonical_type(type)
     if type in _SPARK:
         return _SPARK[type]
     if pa.types.is_decimal128(type):
         return f"decimal({type.precision},{type.scale})"
-    if pa.types.is_timestamp(type) and type.unit == "us":
+    if pa.types.is_timestamp(type) and type.unit in ("ms", "us"):
         return "timestamp" if type.tz else "timestamp_ntz"
     if pa.types.is_struct(type):
         return {"type": "struct", "fields": [_field(inner) for inner in type]}
-    if pa.types.is_list(type):
+    if pa.types.is_list(type) or pa.types.is_large_list(type):
         element = _spark_type(type.value_type)
         return {"type": "array", "elementType": element, "containsNull": True}
     if pa.types.is_map(type):
         key, value = _spark_type(type.key_type), _spark_type(type.item_type)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     return f"{type} of Arrow"
-
-
-def _normal(type: pa.DataType) -> pa.DataType:
-    """Return a type without its encoding: dictionary, large or view."""
-    types = pa.types
-    if types.is_dictionary(type):
-        return _normal(type.value_type)
-    if types.is_large_string(type) or types.is_string_view(type):
-        return pa.string()
-    if types.is_large_binary(type) or types.is_binary_view(type):
-        return pa.binary()
-    if types.is_timestamp(type) and type.unit in ("ms", "us"):
-        return pa.timestamp("us", type.tz and "UTC")
-    if types.is_struct(type):
-        return pa.struct([pa.field(inner.name, _normal(inner.type)) for inner in type])
-    if types.is_list(type) or types.is_large_list(type):
-        return pa.list_(pa.field("element", _normal(type.value_type)))
-    if types.is_map(type):
-        return pa.map_(_normal(type.key_type), _normal(type.item_type))
-    return type
 
 
 def _widens(found: pa.DataType, type: pa.DataType) -> bool:
@@ -257,10 +240,6 @@ def _widens(found: pa.DataType, type: pa.DataType) -> bool:
     return False
 
 
-def _of_spark(type: Any) -> pa.DataType | None:
-    return arrow_type(simple_string(type))
-
-
 def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
     """Return a column of the rows, with the type that Arrow finds, or Spark's.
 
@@ -268,5 +247,5 @@ def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
     would read as nanoseconds (1677 to 2262 only). A Polars Enum has its order in the metadata.
     """
     if found is None:
-        return pa.field(field["name"], _of_spark(field["type"]) or pa.null())
+        return pa.field(field["name"], arrow_type(simple_string(field["type"])) or pa.null())
     return found.with_type(replace_leaves(found.type, without_view)).with_nullable(True)

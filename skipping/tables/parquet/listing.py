@@ -15,8 +15,7 @@ import pyarrow.fs as pafs
 
 from providers.errors import TableError
 from skipping.parser.literals import join_name
-from skipping.tables import FILES
-from skipping.tables.digest import digest_of
+from skipping.tables import files_table
 
 __all__ = ["Listing", "list_folder"]
 
@@ -37,11 +36,6 @@ class Listing:
     files: pa.Table
     partition: Mapping[str, str]
     first: str
-
-    @property
-    def version(self) -> int:
-        """The digest of the files."""
-        return digest_of(self.files)
 
 
 def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
@@ -69,15 +63,11 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
         ]
         for path in data
     ]
-    files = pa.table(
-        [
-            pa.array([f"{root}/{path}" for path in data], pa.string()),
-            pa.array([there[path].size for path in data], pa.int64()),
-            pa.array([(there[path].mtime_ns or 0) // 1_000_000 for path in data], pa.int64()),
-            pa.array(partition, FILES.field("partition").type),
-            pa.repeat("parquet", len(data)),
-        ],
-        schema=FILES,
+    files = files_table(
+        [f"{root}/{path}" for path in data],
+        [there[path].size for path in data],
+        partition,
+        stamps=[(there[path].mtime_ns or 0) // 1_000_000 for path in data],
     )
     summaries = [name for name in ("_common_metadata", "_metadata") if name in there]
     return Listing(files.sort_by("path"), types, f"{root}/{(summaries or data)[0]}")

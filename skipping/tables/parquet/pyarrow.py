@@ -8,20 +8,18 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
 from providers.errors import DefinitionError, TableError, first_line
-from skipping.model.definition import TableId
 from skipping.model.identifiers import sql_name
-from skipping.tables import FILES, Columns
+from skipping.tables import Columns
 from skipping.tables.filesystem import locate
 from skipping.tables.parquet.files import FolderFiles
 from skipping.tables.parquet.listing import Listing, list_folder
+from skipping.tables.parquet.unlogged import UnloggedTable
 
 __all__ = ["ParquetFolder"]
 
@@ -30,7 +28,7 @@ _SCHEMES = {"s3": "s3a", "gcs": "gs"}
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFolder:
+class ParquetFolder(UnloggedTable):
     """A folder by its root, as Hadoop spells it (`file:/tmp/x y`); it is listed for each call.
 
     `filesystem` and `schema` are those of the Dataset, if any; by default the root's file system.
@@ -41,9 +39,7 @@ class ParquetFolder:
     filesystem: pafs.FileSystem | None = field(default=None, repr=False)
     base: str = ""
     schema: pa.Schema | None = field(default=None, repr=False)
-    _listed: dict[int, Listing] = field(default_factory=dict, repr=False, compare=False)
-
-    has_log: ClassVar[bool] = False
+    _listed: dict[int, pa.Table] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> ParquetFolder:
@@ -81,7 +77,7 @@ class ParquetFolder:
             )
         made = cls(base + roots.pop(), dataset.filesystem, base, dataset.schema)
         missing = {base + path for path in paths}.symmetric_difference(
-            made._list().files["path"].to_pylist()
+            made._list_files()["path"].to_pylist()
         )
         if missing:
             raise TableError(
@@ -95,18 +91,6 @@ class ParquetFolder:
         """The path, as Spark names the table."""
         return sql_name(["parquet", self.root])
 
-    @property
-    def id(self) -> TableId:
-        """The root, as in Spark."""
-        return TableId("parquet", "", self.root)
-
-    def version(self) -> int:
-        """Return a digest of paths, sizes and times; raise TableError if the folder is gone."""
-        listing = self._list()
-        self._listed.clear()
-        self._listed[listing.version] = listing
-        return listing.version
-
     def columns(self) -> Columns:
         """Return the columns of the first file, as Spark does; raise TableError."""
         return self.snapshot().columns
@@ -119,20 +103,7 @@ class ParquetFolder:
         """
         if where is not None:
             raise DefinitionError("without Spark an index of a Parquet folder takes no WHERE")
-        listing = self._listed.get(version) if version is not None else None
-        if listing is None:
-            listing = self._list()
-            if version is not None and listing.version != version:
-                raise TableError(f"{self.name} has no log: its older files cannot be listed")
-        return listing.files
-
-    def changes(self, since: int, until: int) -> pa.Table | None:
-        """Return None unless the versions are equal: a folder has no log."""
-        return FILES.empty_table() if since == until else None
-
-    def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Return for each path whether the file exists now: no older version can be read."""
-        return pc.is_in(paths, value_set=self._list().files["path"].combine_chunks())
+        return self._files_at(version)
 
     def snapshot(self) -> FolderFiles:
         """Return the folder as it is now, with its files listed."""
@@ -143,6 +114,9 @@ class ParquetFolder:
         if self.filesystem is None:
             return locate(path)
         return self.filesystem, path.removeprefix(self.base)
+
+    def _list_files(self) -> pa.Table:
+        return self._list().files
 
     def _list(self) -> Listing:
         try:

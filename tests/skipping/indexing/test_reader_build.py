@@ -23,7 +23,7 @@ from skipping.parser import Create, parse
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.open import open_table
-from skipping.tables.spark_schema import leaves
+from skipping.tables.schema import leaves
 from tests.skipping.indexing.test_parquet_reader import TYPES, WRITERS
 
 pytestmark = pytest.mark.nightly
@@ -115,7 +115,7 @@ def test_every_type_and_writer(spark: SparkSession, tmp_path: Path) -> None:
     )
     (tmp_path / "pa" / "broken.parquet").write_bytes(os.urandom(500))
     paths += (tmp_path / "pa").glob("*.parquet")
-    columns = Columns(leaves(frame.schema, ()))
+    columns = Columns(leaves(frame.schema.jsonValue()["fields"], ()))
     direct, by_reader = both(spark, listed(paths), work_on(columns))
     (at,) = (i for i, row in enumerate(direct) if "broken" in row["path"])  # type: ignore[index]
     # Python tells a file that is no Parquet from one that cannot be read now; Spark does not.

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from providers.errors import TableError
 from skipping.indexing.parquet_reader import Unreadable, read_columns
-from skipping.tables.delta.spark import resolve_path
 from skipping.tables.open import open_table
+from skipping.tables.paths import resolve_path
 from tests.skipping.tables.formats import SPECIAL, Delta, paths
 
 pytestmark = pytest.mark.nightly
