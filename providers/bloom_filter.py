@@ -183,7 +183,6 @@ class BloomFilter:
 
 
 def _items(given: Mapping[str, Param], *, adaptive: bool) -> int:
-    """Return the capacity of the largest filter."""
     wrong = "num_candidates" if not adaptive else "num_items" if "num_candidates" in given else ""
     if wrong in given:
         other = "num_candidates" if adaptive else "adaptive = false"
@@ -261,11 +260,9 @@ class _Layout:
         return self.slices << 32 | self.width
 
     def positions(self, words: Words) -> npt.NDArray[np.int64]:
-        """Return the bits of each key (a row), one a slice."""
         return (words % self.width).astype(np.int64) + np.arange(self.slices) * self.width
 
     def fill(self, values: pa.Array) -> bytes:
-        """Return the filter of distinct values."""
         bits = np.zeros(self.slices * self.width, np.bool_)
         for start in range(0, len(values), _BLOCK):
             keys = keys_of(values.slice(start, _BLOCK))

@@ -52,7 +52,6 @@ def hashes(keys: pa.Array, *, slices: int, word: int) -> Words:
 
 
 def _digest(bits: int) -> Callable[..., Any]:
-    """Return pybloom-live's hash function for a number of bits a key."""
     if bits > 128:
         steps = ((160, hashlib.sha1), (256, hashlib.sha256), (384, hashlib.sha384))
         return next((function for most, function in steps if bits <= most), hashlib.sha512)

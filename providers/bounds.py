@@ -109,7 +109,6 @@ def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:
 
 
 def _prefixes(leaf: StartsWithAny, domain: Domain) -> IndexPredicate:
-    """Return prefixes as ranges; the last may have no end."""
     starts: list[Anything] = leaf.prefixes.to_pylist()
     ends = [successor(prefix) for prefix in starts]
     open_from = [FieldCompare("high", ">=", a) for a, b in zip(starts, ends, strict=True) if not b]

@@ -119,8 +119,6 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
 
 
 def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
-    """Rename `low` and `high` in a predicate to the fields of interval `i`."""
-
     def rename(test: Test) -> Test:
         match test:
             case FieldCompare(field):
@@ -162,7 +160,6 @@ class IntervalsCollector:
         self._join(SPARE * self._n)
 
     def _join(self, most: int) -> None:
-        """Keep only the widest gaps, between `most` intervals."""
         gaps = np.flatnonzero(~self._inside)
         if len(gaps) >= most:
             widths = _widths(self._ends, self._domain)[gaps]
@@ -212,7 +209,6 @@ def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _places(some: pa.Array, among: pa.Array) -> npt.NDArray[np.int64]:
-    """Return the positions of a few values, with repeats, among many distinct ones."""
     encoded = some.dictionary_encode()
     found = pc.index_in(among, value_set=encoded.dictionary)
     places = np.zeros(len(encoded.dictionary), np.int64)
@@ -222,7 +218,6 @@ def _places(some: pa.Array, among: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _in_order(values: pa.Array) -> pa.Array:
-    """Sort distinct values."""
     if pa.types.is_integer(values.type):
         numbers = np.sort(values.to_numpy())  # np.unique hashes first, which is slower
         return pa.array(numbers[np.append(True, numbers[1:] != numbers[:-1])], values.type)
@@ -231,7 +226,6 @@ def _in_order(values: pa.Array) -> pa.Array:
 
 
 def _widths(values: pa.Array, domain: Domain) -> _Widths:
-    """Return the distances between neighbours of the sorted values, in a measure of the domain."""
     if domain.name == "float":
         bits = values.to_numpy()
         doubles = np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits).view(np.float64)

@@ -151,11 +151,10 @@ def _of_struct(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 class _ForeignError(Exception):
-    """The keys and the column cannot be compared."""
+    pass
 
 
 def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
-    """Convert keys to a type of the column's domain; null for those outside it."""
     type = canonical_type(type)
     domain = domain_of(type)
     if domain is None:

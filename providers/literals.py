@@ -63,7 +63,7 @@ _TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{3}|\.
 
 
 class _Incomparable(Exception):
-    """The comparison with a literal depends on session settings."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,6 @@ def _decimal(literal: Any, type: pa.DataType) -> _Place:
 
 
 def _place_decimal(literal: Decimal, scale: int, whole: int) -> _Place:
-    """Return the place among unscaled numbers with a scale and a number of integer digits."""
     if not literal.is_finite():
         raise _Incomparable("a Decimal")
     sign, digits, exponent = literal.as_tuple()
@@ -371,7 +370,6 @@ def _place_double(literal: float, double: Callable[[int], float], type: pa.DataT
 
 
 def _moment(literal: date, domain: str) -> _Place:
-    """Return the place of a date or time among days or microseconds."""
     if not isinstance(literal, datetime):
         if domain == "timestamp":
             raise _Incomparable("a date: midnight is another instant in each time zone")

@@ -186,14 +186,11 @@ def _literals(leaf: Leaf) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """A filter of `bits` bits, `hashes` of them for each n-gram."""
-
     bits: int
     hashes: int
 
     @property
     def number(self) -> int:
-        """The id of the layout."""
         return self.hashes << 32 | self.bits
 
     def positions(self, mixed: _Hashes) -> npt.NDArray[np.int64]:
@@ -204,7 +201,6 @@ class _Layout:
         return found.astype(np.int64)
 
     def fill(self, mixed: _Hashes) -> bytes:
-        """Return the filter of n-grams."""
         bits = np.zeros(self.bits, np.bool_)
         for start in range(0, len(mixed), _BLOCK):
             bits[self.positions(mixed[start : start + _BLOCK]).ravel()] = True
@@ -296,7 +292,6 @@ def _grams_of(literal: str, n: int) -> _Hashes:
 
 
 def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
-    """Hash each run of n code points to 64 bits."""
     wide = points.astype(np.uint64)
     last = len(wide) - n + 1
     runs = [wide[at : at + last] for at in range(n)]

@@ -61,7 +61,6 @@ def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
 
 
 def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
-    """Merge the tightest lower and upper bounds of each column in an And."""
     # The Python type is part of the key: 1 and "1" cannot be compared, nor 1 and True.
     bounds: dict[tuple[str, type], dict[bool, list[Compare]]] = {}
     for leg in legs:
@@ -81,7 +80,6 @@ def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _spine(node: And | Or) -> tuple[Predicate, ...]:
-    """Return the operands of a node and of nested nodes of its type."""
     flat: list[Predicate] = []
     todo = [*reversed(node.legs)]
     while todo:
@@ -110,7 +108,6 @@ def _merge_equalities(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _merge_prefixes(legs: list[Predicate]) -> list[Predicate]:
-    """Merge all prefixes of each column in an Or."""
     found: dict[tuple[str, pa.DataType], list[tuple[Predicate, pa.Array]]] = {}
     rest: list[Predicate] = []
     for leg in legs:
@@ -138,7 +135,6 @@ def _merge_prefixes(legs: list[Predicate]) -> list[Predicate]:
 
 
 def _merge_ranges(legs: list[Predicate]) -> list[Predicate]:
-    """Merge all ranges of each column in an Or that include their ends alike."""
     found: dict[tuple[str, pa.DataType, bool, bool], list[Between | Within]] = {}
     rest: list[Predicate] = []
     for leg in legs:

@@ -120,7 +120,6 @@ def decode_tuple(value: bytes, types: Sequence[str]) -> tuple[Value, ...]:
 
 
 def _apply_mask(numbers: npt.NDArray[np.generic], part: pa.Array) -> pa.Array:
-    """Set the bytes of numbers to null where a part is null."""
     width = numbers.dtype.itemsize
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(numbers), [None, pa.py_buffer(numbers.tobytes())]

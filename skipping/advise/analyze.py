@@ -241,7 +241,6 @@ def _composites(
 
 
 def _plan_files(table: Table, column: TableColumn) -> Planned | None:
-    """Return a function that plans a scan of a table partitioned by a column; None for others."""
     if not column.partitioning.transforms:
         return None
 

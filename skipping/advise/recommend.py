@@ -224,7 +224,6 @@ def _measure_type(
 
 
 def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
-    """Yield a condition of each form that the column supports."""
     for draw in questions[1][:1]:
         (value,) = draw.keys.to_pylist()
         yield from (Compare("", "=", value), Compare("", "!=", value), Compare("", "<", value))
@@ -352,7 +351,6 @@ def _reason(column: ColumnAdvice, files: int) -> str:
 
 
 def _describe_history(column: ColumnAdvice) -> Iterator[str]:
-    """Describe recorded predicates, and the savings of the advised index types."""
     for each in column.asked:
         times = "once" if each.scans == 1 else f"{each.scans:,} times"
         yield f"{each.condition} had no index {times}"

@@ -103,8 +103,6 @@ def measure_files(
 def _measure(
     spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], locate: Locate
 ) -> list[list[bytes]]:
-    """Return for each column the results of `measure_file` for its readable files."""
-
     def measure(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for file in batch.to_pylist():

@@ -95,7 +95,6 @@ def _arguments() -> argparse.ArgumentParser:
 
 
 def _key(path: str) -> bytes:
-    """Read the key in a file; raises OSError, SettingError."""
     with open(path, "rb") as file:
         key = file.read(1 << 16)
     if len(key) < _KEY:
@@ -178,8 +177,6 @@ def _settings(conf: Mapping[str, str]) -> Settings:
 
 
 class _Announced(uvicorn.Server):
-    """Says where it is once it listens."""
-
     def __init__(self, config: uvicorn.Config, message: str) -> None:
         super().__init__(config)
         self._message = message

@@ -161,7 +161,6 @@ class _Deletes:
                 self._by_partition[file.partition].append(file)
 
     def of(self, file: File) -> Iterator[File]:
-        """Yield the delete files that apply to a data file."""
         path = file.data.file_path
         placed = self._vectors.get(path) or (
             *self._by_path.get(path, ()),
@@ -289,7 +288,6 @@ class Entries:
         )
 
     def _parts(self, manifests: Sequence[ManifestFile]) -> list[Sequence[File]]:
-        """Return the files of each manifest."""
         keys = [(m.manifest_path, m.manifest_length) for m in manifests]
         parts = [self._manifests.get(key) for key in keys]
         missing = [place for place, part in enumerate(parts) if part is None]

@@ -141,8 +141,6 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A predicate on a column or a transform of it, possibly negated."""
-
     id: int
     predicate: Any
     negated: bool
@@ -305,7 +303,6 @@ class _Reader:
 
 
 def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
-    """Return the operands of `a AND b AND c`, however it is nested."""
     todo: list[Any] = [given]
     while todo:
         leg = todo.pop()
@@ -390,13 +387,11 @@ def _with_early(projected: BooleanExpression, early: Set[str]) -> BooleanExpress
 
 
 def _literals(predicate: Any) -> list[Any]:
-    """Return the values that a predicate compares with."""
     one = getattr(predicate, "literal", None)
     return [each.value for each in getattr(predicate, "literals", () if one is None else (one,))]
 
 
 def _rename(predicate: Any, name: str) -> BooleanExpression:
-    """Return the predicate on another name."""
     # PyIceberg's classes take more than their signatures say.
     made: Any = type(predicate)
     values = [getattr(predicate, a) for a in ("literal", "literals") if hasattr(predicate, a)]

@@ -84,7 +84,6 @@ class Indexes:
         return Answer(state, np.packbits(pruned).tobytes(), found.files)
 
     def _warn(self, error: Exception) -> None:
-        """Log an error once, not for each request."""
         said = first_line(error)
         if said != self._warned:
             log.warning("no file is skipped: %s", said)

@@ -224,7 +224,6 @@ class Planner:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"
 
     def _select_files(self, table: Contents, files: Files, wanted: Filter) -> Ordinals:
-        """Return the positions of the files that can have a matching row."""
         rows = wanted.rows
         live = _matching_partitions(table, files, wanted)
         if rows == AlwaysTrue() or not live.any():
@@ -246,7 +245,6 @@ class Planner:
         *,
         first: bool = False,
     ) -> Ordinals:
-        """Return the files whose bounds allow a match; with `first`, at most one of them."""
         within = InclusiveMetricsEvaluator(table.metadata.schema(), wanted.rows, True)
         bounds = TrustedBounds(table.metadata, extract_field_ids(within.expr))
         deadline = time.monotonic() + _EVALUATING

@@ -70,7 +70,6 @@ def _encode_leaf(leaf: Any) -> dict[str, Any]:
 
 
 def _plain(values: pa.Array) -> list[Any]:
-    """Convert values to JSON."""
     if pa.types.is_decimal(values.type):
         return [str(value) for value in values.to_pylist()]
     if pa.types.is_binary(values.type):
@@ -82,7 +81,6 @@ def _plain(values: pa.Array) -> list[Any]:
 
 
 def _integer_type(type: pa.DataType) -> pa.DataType | None:
-    """Return the integer type of dates and times."""
     if pa.types.is_date32(type):
         return pa.int32()
     return pa.int64() if pa.types.is_timestamp(type) else None

@@ -107,7 +107,6 @@ class _ClientRequest:
 
     @classmethod
     def of(cls, request: Request, ledger: ByteLedger) -> _ClientRequest:
-        """Read the caller from the headers."""
         caller = hash_caller(request.headers.raw)
         return cls(request, ledger, caller, hash_payer(request.headers.raw, caller))
 
@@ -131,8 +130,6 @@ class _LoadedTable:
 
 
 class _Service:
-    """The routes, over one upstream."""
-
     def __init__(
         self,
         upstream: Upstream,
@@ -167,7 +164,6 @@ class _Service:
                 await response(scope, receive, send)
 
     async def _respond(self, asked: _ClientRequest) -> Response:
-        """Return the response, or the specification's response for an error."""
         try:
             return await self._answer(asked)
         except TooMuch:
@@ -254,7 +250,6 @@ class _Service:
             raise Refused(400, "BadRequestException", "no path of a catalog") from None
 
     async def _with_mode(self, asked: _ClientRequest, path: str, said: dict[str, Any]) -> bytes:
-        """Return a loaded table with the scan planning mode for the client."""
         try:
             table = await run_sync(
                 self._open_table, asked.caller, path, said, limiter=self._parsing
@@ -290,7 +285,6 @@ class _Service:
         return await run_sync(may_read, limiter=self._threads)
 
     async def _load(self, asked: _ClientRequest, path: str) -> _LoadedTable | Response:
-        """Load a table from the upstream with the caller's headers, or return its refusal."""
         headers = [*drop_headers(asked.headers, _UNSENT + _ABOUT_BODY), _PLAIN]
         answer = await self._send(asked.request, headers, None, path.encode("latin-1"))
         if answer.status_code != 200:
@@ -320,7 +314,6 @@ class _Service:
         return await run_sync(load, limiter=self._parsing)
 
     def _open_table(self, caller: bytes, path: str, said: dict[str, Any]) -> _LoadedTable:
-        """Return a loaded table, with a reader of its files that has the caller's rights."""
         metadata = said["metadata"]
         location = str(said.get("metadata-location") or "")  # of a table that is: always there
         io = storage(said, location, self._io)
@@ -422,7 +415,6 @@ def application(
 
 
 def _change_config(said: dict[str, Any]) -> bytes:
-    """Change the catalog's configuration for clients of this service."""
     for part in ("defaults", "overrides"):
         given = said.get(part)
         said[part] = {k: v for k, v in given.items() if k != "uri"} if given else {}
@@ -444,7 +436,6 @@ def _object(text: bytes) -> dict[str, Any] | None:
 
 
 def _complete_plan(tasks: bytes, handles: Sequence[str]) -> bytes:
-    """Return the response with a complete plan; `tasks` is a JSON object."""
     head = f'{{"status":"completed","plan-id":"{uuid.uuid4()}",'.encode()
     tail = f',"plan-tasks":{json.dumps(handles)}}}'.encode() if handles else b"}"
     return b"".join([head, tasks[1:-1], tail])

@@ -196,7 +196,6 @@ def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> S
 
 
 def _credentials(said: Mapping[str, Any], location: str) -> dict[str, str]:
-    """Return the credentials for the longest prefix of a location."""
     given = said.get("storage-credentials")
     fitting = [
         each

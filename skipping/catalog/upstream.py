@@ -114,7 +114,6 @@ def leads_out(path: bytes) -> bool:
 
 
 def _length(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """Return the length of a body, if its headers have it."""
     return [(key, value) for key, value in headers if key.lower() == b"content-length"]
 
 

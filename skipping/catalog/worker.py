@@ -110,7 +110,6 @@ class Worker:
     def _plan(
         self, table: Contents, parts: Sequence[bytes]
     ) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """Return the tasks of the first part of a plan, and the other parts."""
         asked = _object(parts[0])
         first, *rest = self._planner.plan(table, asked)
         tasks = b"".join(self._planner.tasks(table, first))
@@ -119,11 +118,9 @@ class Worker:
     def _tasks(
         self, table: Contents, parts: Sequence[bytes]
     ) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """Return the tasks of another part."""
         return {}, [b"".join(self._planner.tasks(table, Part.unpack(parts[0])))]
 
     def _read(self, locations: Sequence[str]) -> Iterator[bytes]:
-        """Yield the contents of files, which the service reads."""
         if not locations:
             return
         self._channel.send({"read": list(locations)}, deadline=time.monotonic() + _SAYING)
@@ -141,7 +138,6 @@ class Worker:
             yield b"".join(pieces)
 
     def _find(self, predicate: Any, columns: Any) -> Found | None:
-        """Look up a predicate in the index, through the service."""
         said = {"find": write_predicate(predicate, columns), "known": self._known[0]}
         self._channel.send(said, deadline=time.monotonic() + _SAYING)
         answer, parts = self._channel.receive(deadline=time.monotonic() + _SAYING)
@@ -210,7 +206,6 @@ def main() -> None:
 
 
 def _order(control: socket.socket) -> tuple[bytes, int]:
-    """Receive an order of the service, and the socket that comes with it."""
     text, passed, _, _ = control.recvmsg(4096, socket.CMSG_SPACE(4))
     fds = array.array("i")
     for _, _, data in passed:
@@ -219,7 +214,6 @@ def _order(control: socket.socket) -> tuple[bytes, int]:
 
 
 def _reap(workers: dict[int, int]) -> None:
-    """Remove workers that have ended."""
     while workers:
         pid, _ = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -229,7 +223,6 @@ def _reap(workers: dict[int, int]) -> None:
 
 
 def _work(line: int, order: dict[str, Any], size: int) -> None:
-    """Run as a worker; never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)
@@ -265,7 +258,6 @@ def _confine(memory: int) -> None:
 
 
 def _address_space() -> int:
-    """Return the size of this process's address space in bytes."""
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
     except OSError:

@@ -187,7 +187,6 @@ class Workers:
     def _send_file(
         self, channel: Channel, file: Future[_Begun] | None, left: int, deadline: float
     ) -> int:
-        """Send the content of a file; return the bytes that the request may still read."""
         if file is None:
             raise Ended("no such file")
         size = 0
@@ -210,7 +209,6 @@ class Workers:
 
     @contextmanager
     def _worker(self, job: Job, deadline: float) -> Iterator[_Worker]:
-        """Yield the worker of a caller and table, for one request at a time."""
         key = job.caller, job.table
         while True:
             with self._lock:
@@ -278,7 +276,6 @@ class Workers:
         self._workers.clear()
 
     def _end(self, worker: _Worker) -> None:
-        """End a worker, and forget it."""
         with self._lock:
             for key in [key for key, each in self._workers.items() if each is worker]:
                 self._forget(key)
@@ -346,7 +343,6 @@ class _Starter:
         self._is_ready = False
 
     def fork(self, order: Mapping[str, Any]) -> socket.socket:
-        """Fork a worker, and return a socket to it; raises OSError."""
         if not self._is_ready:
             self._await_acknowledgement()
             self._is_ready = True
@@ -362,7 +358,6 @@ class _Starter:
         return ours
 
     def end(self, number: int) -> None:
-        """End a worker that may have ended; raises OSError."""
         if self._is_ready:
             self._control.sendall(json.dumps({"end": number}).encode())
             self._await_acknowledgement()
@@ -372,7 +367,6 @@ class _Starter:
             raise ConnectionError("no process can be started")
 
     def close(self) -> None:
-        """End it, and with it its workers."""
         self._control.close()
         if not self._is_ready:  # it has no worker yet
             self._process.kill()
@@ -384,7 +378,6 @@ class _Starter:
 
 
 def _read_refusal(said: Any) -> Exception:
-    """Return the error that a worker reported, or a general one for a malformed report."""
     match said:
         case [int() as status, str() as kind, str() as message] if 400 <= status < 600:
             return Refused(status, kind, message)

@@ -145,8 +145,6 @@ def _float_paths(fields: Iterable[pa.Field]) -> Iterator[tuple[str, ...]]:
 
 
 class _Ordered:
-    """Rebuilds an expression node by node; raises KeyError for an unknown one."""
-
     def __init__(self, floats: Set[tuple[str, ...]]) -> None:
         self._floats = floats
 

@@ -166,7 +166,6 @@ class _ArrowSchema(ctypes.Structure):
 
 
 def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Return the schema's metadata in order, with repeated keys."""
     capsule = schema.__arrow_c_schema__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

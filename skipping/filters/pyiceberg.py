@@ -186,8 +186,6 @@ def _translate(
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """Leaves on one column, by the rules of this module."""
-
     column: TableColumn
     reading: Reading
 

@@ -75,7 +75,7 @@ def as_predicate(
 
 
 class _UnclearError(Exception):
-    """A value depends on more than the text and the session's zone."""
+    pass
 
 
 def _zone(name: str | None) -> tzinfo | None:
@@ -185,7 +185,6 @@ class _Translation:
         return constant.value
 
     def _value(self, constant: Constant, column: TableColumn) -> Any:
-        """Return the value that the column is compared with; text may stay text."""
         value, type = constant.value, constant.type
         if not isinstance(value, str) or (type is None and not _has_time(column.type)):
             return self._require_no_number(constant, column)
@@ -302,7 +301,6 @@ def _with_one_text(column: str, texts: Sequence[str], signs: Sequence[str]) -> L
 
 
 def _split(pattern: str, escape: str) -> tuple[list[str], list[str]]:
-    """Split a pattern into its texts and the wildcards between them."""
     texts = [""]
     signs: list[str] = []
     at = 0

@@ -55,7 +55,6 @@ def explain_uncomputable(definition: Definition, columns: Columns) -> str | None
 def _resolve_expression(
     indexed: IndexedColumn, columns: Columns
 ) -> tuple[TableColumn | None, str | None]:
-    """Return the column of an expression with today's columns, or why it cannot be computed."""
     try:
         column = columns.compute(indexed.name, indexed.expression)
     except DefinitionError as error:
@@ -100,7 +99,6 @@ def _find_by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | Non
 
 
 def _move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
-    """Return the same index type on another column."""
     return replace(
         indexed,
         identity=column.identity,

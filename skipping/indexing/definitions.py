@@ -168,7 +168,6 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
 
 
 def _require_answerable(table: Table, where: str | None) -> None:
-    """Raise DefinitionError unless the table can evaluate a condition; None is no condition."""
     try:
         if where is not None:
             table.files(where=where)
@@ -225,14 +224,12 @@ def orphan_hint(definition: Definition) -> str:
 
 
 def _moved_hint(definition: Definition, new: str) -> str:
-    """Return the statements that give a renamed table the index that it had under its old name."""
     listed = ", ".join(_column_sql(column) for column in definition.columns)
     old = shown_name(definition.name)
     return f"CREATE SKIPPING INDEX ON {new} ({listed}), then DROP SKIPPING INDEX ON {old}"
 
 
 def _column_sql(column: IndexedColumn) -> str:
-    """Return a column with its index type in the syntax of CREATE SKIPPING INDEX."""
     if column.expression is not None:
         name = column.expression.sql
     else:
@@ -341,7 +338,6 @@ def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> De
 
 
 def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """Return the table's column with the name, or the expression, of an indexed one."""
     if indexed.parts:
         return by_name(indexed, columns)
     if indexed.expression is None:

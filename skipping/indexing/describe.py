@@ -113,7 +113,6 @@ def _lag(table: Table, version: int, covered: int | None) -> str | None:
 
 
 def _newest(files: pa.Table) -> str | None:
-    """Return the modification time of the newest file of a table without a log."""
     stamp = pc.max(files["stamp"]).as_py()
     return None if stamp is None else _moment(stamp / 1_000)
 

@@ -38,7 +38,6 @@ class ExpressionBuild(ReaderBuild):
     _reads_all = True  # in a file without the columns the expression is computed from nulls
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
-        """Create a build like `ReaderBuild`."""
         super().__init__(spark, dated=dated)
         self._analysed: dict[str, Analysed] = {}
 
@@ -60,7 +59,6 @@ class ExpressionBuild(ReaderBuild):
         return flat.select("file_path", *columns, *dated)
 
     def _compute(self, column: TableColumn, names: Mapping[str, str]) -> Column:
-        """Return an expression over the columns with these names, by identity."""
         expression = column.expression
         assert expression is not None, "it is computed"
         if column.identity not in self._analysed:
@@ -138,7 +136,6 @@ class ExpressionBuild(ReaderBuild):
 
 
 def _select_dates(found: Sequence[Found]) -> list[Found]:
-    """Return the date columns, whose old values could be in another calendar."""
     return [place for place in found if place.column.type in ("date", "timestamp")]
 
 

@@ -333,7 +333,6 @@ def _tuples_of(column: TableColumn, parts: Sequence[tuple[Found, pa.Array]]) -> 
 
 
 def _decode_dictionary(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """Return the values, and for a dictionary the indices of the rows."""
     if pa.types.is_dictionary(array.type):
         return encode(_without_view(array.dictionary)), array.indices
     return encode(_without_view(array)), None

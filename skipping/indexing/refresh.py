@@ -223,7 +223,6 @@ def _target_version(table: Table, state: State, until: int | None) -> int:
 
 
 def _find_missing(store: IndexStore, table: Table, plan: RefreshPlan) -> list[MissingSketches]:
-    """Return complete entries for new files, and single sketches for files with an entry."""
     if not plan.columns:
         return []
     files = None
@@ -331,7 +330,6 @@ def _build(
 
 
 def _drop_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
-    """Drop the columns of each part of a sketch that no file has."""
     for each in work:
         for part in {stored.part for stored in each.provider.fields()} - {""}:
             sketch = f"{each.indexed.sketch}{part}_"
@@ -342,7 +340,6 @@ def _drop_unknown_parts(entries: pa.Table, work: Sequence[Work]) -> pa.Table:
 
 
 def _explain_unread(file: Mapping[str, Any], work: Sequence[Work], build: Build) -> str:
-    """Return why a file could not be read, as far as this process can tell."""
     column = work[0].column
     try:
         parts = read_columns(file["path"], [column], size=file["size"], locate=build.locate)

@@ -119,7 +119,6 @@ def make_entries(rows: Sequence[Mapping[str, Any]], work: Sequence[Work]) -> pa.
 
 
 def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
-    """Return the values of one field. Those of a TERMS field are concatenated Arrow arrays."""
     if not pa.types.is_list(type):
         return pa.array(values, type)
     terms = [value for value in values if value is not None]

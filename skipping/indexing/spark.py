@@ -102,7 +102,6 @@ class SparkBuild:
         yield from self._by_spark(entries.filter(left).select(files.column_names), work)
 
     def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
-        """Sketch files that Python cannot open, or could not read."""
         if len(files):
             yield from ReaderBuild(self._spark, dated=self._dated)(files, work)
 
@@ -137,7 +136,6 @@ def can_open(path: str, locate: Locate = locate) -> bool:
 
 
 def _find_readable(storage: Storage, paths: pa.ChunkedArray) -> pa.Array:
-    """Return for each path whether the first file under its root can be opened."""
     roots = root_of(paths)
     shut = [
         root

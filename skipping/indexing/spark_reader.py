@@ -143,7 +143,6 @@ class ReaderBuild:
     """Whether files without any of the columns are read."""
 
     def _columns(self, work: Sequence[Work]) -> dict[str, TableColumn]:
-        """Return the columns to read from files, by identity."""
         return {c.identity: c for w in work if w.column.opened for c in stored_columns(w.column)}
 
     @staticmethod
@@ -153,8 +152,6 @@ class ReaderBuild:
         work: Sequence[Work],
         batches: Iterable[pa.RecordBatch],
     ) -> dict[str, Any]:
-        """Return the sketches of a file from the rows that Spark read."""
-
         def read(_: Mapping[str, Any], columns: Sequence[TableColumn]) -> Iterator[Part]:
             yield from unread_parts(columns, footer.places, footer.rows)
             left = [c for c in columns if is_read(c, footer.places)]
@@ -245,7 +242,6 @@ class ReaderBuild:
             return self._read(group[:half], work) + self._read(group[half:], work) if half else []
 
     def _read_of(self, group: Sequence[tuple[dict[str, Any], Footer]]) -> DataFrame:
-        """Read the columns of files with the same shape in Spark."""
         found = group[0][1].found
         conf = self._spark.conf
         for key, value in _SETTINGS.items():

@@ -164,13 +164,11 @@ class DatasetScanner:
         return self.to_table().take(indices)
 
     def _project(self, table: pa.Table) -> pa.Table:
-        """Return the matching rows of a table, with the requested columns."""
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
         return acero.Declaration.from_sequence([source, *self._steps]).to_table(use_threads=False)
 
 
 def _plan_read(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predicate]:
-    """Return the columns to read, and the predicate to prune files by."""
     there = scan.arrow_schema.names
     found = (
         Translated(And(()), frozenset())

@@ -52,7 +52,6 @@ class EngineScan(Scan):
 
 
 def _import(library: str) -> Any:
-    """Import an optional library; the ImportError names the extra to install."""
     try:
         return import_module(library)
     except ImportError as error:

@@ -185,7 +185,6 @@ class FileScan(EngineScan):
 
     @cached_property
     def _filtered(self) -> Mapping[str, TableColumn]:
-        """The filter's columns by identity."""
         by_identity = {column.identity: column for column in self.live.columns.values()}
         return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
 
@@ -204,7 +203,6 @@ class FileScan(EngineScan):
                     return
 
     def _rows(self, path: str) -> pa.Table:
-        """Return the matching rows of a file; raise TableError if it cannot be read."""
         try:
             return self._matching(path)
         except (pa.ArrowException, OSError) as error:
@@ -224,7 +222,6 @@ class FileScan(EngineScan):
 
 
 def _values(table: pa.Table, column: TableColumn) -> pa.Array:
-    """Return the column's values, normalised as Spark compares them."""
     values, spark = leaf_values(table, column.name), arrow_type(column.type)
     if spark is not None and domain_of(values.type) != domain_of(spark):
         values = values.cast(spark)  # a Dataset may have a partition column as text

@@ -244,7 +244,6 @@ class IndexedScan(EngineScan, DataScan):
         return gone
 
     def _columns(self) -> Columns:
-        """Return the columns of the snapshot's schema, which is the one that is read."""
         schema = self.update(selected_fields=("*",)).projection()
         read = self.table_metadata.model_copy(update={"current_schema_id": schema.schema_id})
         return parse_metadata(read).columns()

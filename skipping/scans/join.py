@@ -266,7 +266,6 @@ def _pair(left: _Numbers, right: _Numbers, size: int) -> _Numbers:
 
 
 def _find_places(numbers: _Numbers, known: _Numbers) -> _Numbers:
-    """Return the position of each number in the sorted `known`; -1 if it is not there."""
     if not len(known):
         return np.full(len(numbers), -1, np.int64)
     places = np.searchsorted(known, numbers)

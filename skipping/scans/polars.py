@@ -22,7 +22,6 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
     def frames(
         columns: list[str] | None, predicate: Any, rows: int | None, size: int | None
     ) -> Iterator[pl.DataFrame]:
-        """Read these columns of the rows that satisfy the predicate, `rows` at most."""
         wanted = list(schema) if columns is None else columns
         named = set(wanted)
         if predicate is not None:

@@ -65,7 +65,6 @@ def _open(url: str, settings: Settings) -> IndexStore:
 
 
 def _access(server: str, settings: Settings) -> Access:
-    """Return the credentials for a server: the environment counts as start-up configuration."""
     start = StartUp.of(
         store=settings.store,
         ca=settings.opensearch_ca,

@@ -150,7 +150,6 @@ def table_roots(spark: SparkSession) -> tuple[str, ...]:
 
 
 def _startup_settings(spark: SparkSession) -> Settings:
-    """Return the settings that only count if the context was started with them."""
     conf = spark.sparkContext._conf  # a copy of it takes 60 ms
     given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
     return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
@@ -175,7 +174,6 @@ def default_location(warehouse: str | None) -> str:
 
 
 def _file_system(path: Path) -> str | None:
-    """Return the type of a path's file system; None if the system does not tell."""
     found: tuple[int, str | None] = (0, None)
     for mount in psutil.disk_partitions(all=True):
         point = Path(mount.mountpoint)

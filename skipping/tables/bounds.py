@@ -119,7 +119,6 @@ class BoundRule:
         return None if after is None else (lower, after)
 
     def _slack(self, bound: int, type: str) -> int:
-        """Return how far to widen the bound of a whole number."""
         # A bound that went through a double was rounded to the column's scale after that.
         part = 0 if self.bits is None else (abs(bound) >> self.bits) + 1
         unit: int = 10 ** _scale(type)

@@ -85,7 +85,6 @@ def _last_part(spark: SparkSession, name: str) -> str:
 
 
 def _classes(value: Any) -> set[str]:
-    """Return the names of an object's class and its superclasses."""
     names, above = set(), value.getClass()
     while above is not None:
         names.add(str(above.getSimpleName()))
@@ -94,7 +93,6 @@ def _classes(value: Any) -> set[str]:
 
 
 def _is_iceberg(leaf: Any) -> bool:
-    """Return whether a leaf of a plan is an Iceberg table or one of its metadata tables."""
     if leaf.getClass().getSimpleName() != "DataSourceV2Relation":
         return False
     return str(leaf.table().getClass().getName()).startswith("org.apache.iceberg.spark.")
@@ -125,7 +123,6 @@ def _relation(plan: Any) -> Any | None:
 
 
 def _location(leaf: Any) -> Any | None:
-    """Return the file index of a Delta or Parquet relation."""
     if not _is(leaf, "LogicalRelation") or not _is(leaf.relation(), "HadoopFsRelation"):
         return None
     location = leaf.relation().location()
@@ -143,7 +140,6 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _catalog_table(leaf: Any) -> Any | None:
-    """Return the catalog's entry of a leaf; streams have it elsewhere."""
     if leaf.getClass().getSimpleName() == "StreamingRelation":
         leaf = leaf.dataSource()
     elif not _is(leaf, "LogicalRelation"):

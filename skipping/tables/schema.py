@@ -121,7 +121,6 @@ def _name(branch: Sequence[Field]) -> str:
 
 
 def _type(field: Field) -> str:
-    """Return the type, with the collation in the metadata (`string collate UTF8_LCASE`)."""
     type = simple_string(field["type"])
     collations = (field.get("metadata") or {}).get("__COLLATIONS") or {}
     collation = collations.get(field["name"])

@@ -111,8 +111,6 @@ class DeltaLakeTable:
             return None
 
     def _commits(self, first: int, end: int) -> Iterator[bytes]:
-        """Yield the commits' texts in order."""
-
         def text(version: int) -> bytes:
             filesystem, path = self.locate(f"{root}/_delta_log/{version:020d}.json")
             with filesystem.open_input_stream(path) as file:
@@ -182,7 +180,6 @@ def _open_filesystem(uri: str, *options: tuple[str, str]) -> pafs.FileSystem:
 
 @contextlib.contextmanager
 def _translate_errors(name: str) -> Iterator[None]:
-    """Turn errors of delta-rs into a TableError, which names a feature that it does not support."""
     try:
         yield
     except (DeltaError, OSError, ValueError) as error:

@@ -71,7 +71,6 @@ class LiveFiles:
 
     @cached_property
     def _actions(self) -> pa.Table:
-        """delta-rs' list of files, with paths as in FILES."""
         actions = pa.table(self.table.get_add_actions()).combine_chunks()
         paths = actions["path"].cast(pa.string())
         resolved = resolve_path(self.root, paths.combine_chunks()) if len(actions) else paths
@@ -179,7 +178,6 @@ class LiveFiles:
         return {path: row for row, path in enumerate(self._actions["path"].to_pylist())}
 
     def _find(self, stored: Iterable[pa.Field], field: Field) -> str | None:
-        """Return a field's name in a file; None if the file does not have it."""
         if self.mode == "id":
             return _by_id(list(stored), field)
         name = physical_name(field, self.mode)
@@ -189,7 +187,6 @@ class LiveFiles:
         return name if alike else None
 
     def _conform(self, array: pa.Array, type: pa.DataType, field: Field) -> pa.Array:
-        """Convert a file's values to the table's types and names."""
         written = field["type"]
         if not isinstance(written, Mapping) or written["type"] != "struct":
             refused = "variant" if written == "variant" else None

@@ -171,7 +171,6 @@ class DeltaTable:
         return DataFrame(self.spark._jsparkSession.createDataset(files, encoder).toDF(), self.spark)
 
     def _table(self, frame: DataFrame) -> pa.Table:
-        """Convert a DataFrame of AddFile actions to FILES."""
         added = frame.select("path", "size", "partitionValues").toArrow().combine_chunks()
         if not added.num_rows:
             return FILES.empty_table()
@@ -180,7 +179,6 @@ class DeltaTable:
         return files_table(paths, _only(added, "size"), partition)
 
     def _partition(self, values: pa.MapArray) -> pa.MapArray:
-        """Replace the physical names in the log by column identities."""
         if not len(values.keys):
             return values
         named = {c.physical.path[0]: c.identity for c in self.columns().values() if c.partition}

@@ -205,7 +205,6 @@ def table_id(metadata: Mapping[str, Any]) -> TableId:
 
 
 def _transform(name: str, column: str) -> str:
-    """Return a transform of a column in SQL: `days(ts)` for `day`, `bucket(4, id)`."""
     if cut := re.fullmatch(r"(\w+)\[(\d+)\]", name):
         return f"{cut[1]}({cut[2]}, {column})"
     return f"{mask_controls(name[:_LONGEST])}s({column})"

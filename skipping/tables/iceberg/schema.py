@@ -119,7 +119,6 @@ def _column(
 
 
 def _dotted_name(branch: Sequence[Mapping[str, Any]]) -> str:
-    """Join the parts; quote a part with a dot, so that `a.b` of a struct differs from it."""
     return join_name(str(field["name"]) for field in branch)
 
 

@@ -109,7 +109,6 @@ class IcebergTable:
             return table, Metadata(str(jvm.org.apache.iceberg.TableMetadataParser.toJson(current)))
 
     def _list_files(self, metadata: Metadata, snapshot: int, where: str | None) -> pa.Table:
-        """List the files (FILES) of one snapshot; Spark reads its manifests in parallel."""
         frame = self.spark.sql(f"SELECT * FROM {self.name}.data_files VERSION AS OF {snapshot}")
         struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
         assert isinstance(struct, StructType), "a partition has fields"
@@ -131,7 +130,6 @@ class IcebergTable:
     def _list_additions(
         self, table: Any, metadata: Metadata, snapshots: Sequence[Snapshot]
     ) -> pa.Table:
-        """List the files (FILES) that snapshots added, with one call for each of these few."""
         jvm: Any = self.spark._jvm
         anything = jvm.java.lang.Class.forName("java.lang.Object")
         rows: list[tuple[Any, ...]] = []
@@ -160,7 +158,6 @@ class IcebergTable:
             raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
 
     def _matching(self, head: int, where: str) -> pa.Array | None:
-        """Return the paths of a snapshot's files that Iceberg's planning keeps; None if unknown."""
         at = f"SELECT * FROM {self.name} VERSION AS OF {head}"
         try:
             found = self.spark.sql(at).where(spark_condition(where))

@@ -143,7 +143,6 @@ class FolderFiles:
         return pa.table(columns, schema=pa.schema([self.arrow_schema.field(n) for n in names]))
 
     def _has(self, file: pq.ParquetFile, path: str, name: str) -> bool:
-        """Return whether a file has a column; raises TableError in doubt."""
         schema, type = file.schema_arrow, self.arrow_schema.field(name).type
         alike = [found for found in schema.names if found.lower() == name.lower()]
         if not alike:
@@ -171,7 +170,6 @@ class FolderFiles:
 
     @cached_property
     def _listed(self) -> Mapping[str, tuple[int, int]]:
-        """The size and time of each file, by path."""
         files = self.listing.files
         rows = zip(*(files[name].to_pylist() for name in ("path", "size", "stamp")), strict=True)
         return {path: (size, stamp) for path, size, stamp in rows}
@@ -187,7 +185,6 @@ class FolderFiles:
 
 
 def _int96(file: pq.ParquetFile) -> set[str]:
-    """Return the top-level columns with times in INT96."""
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
     return {leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96"}
 

@@ -88,7 +88,6 @@ def _is_hidden(path: str, *, summary: bool = False) -> bool:
 
 
 def _columns(root: str, data: Sequence[str]) -> list[str]:
-    """Return the partition columns, which all files have in one order."""
     spelled = {
         tuple(part.partition("=")[:2] for part in path.split("/")[:-1]): path for path in data
     }

@@ -126,7 +126,6 @@ class ParquetTable(UnloggedTable):
         return DataFrame(self.spark._jsparkSession.baseRelationToDataFrame(relation), self.spark)
 
     def _relation(self) -> Any:
-        """Return what Spark would read now, without the session's cached file list."""
         jvm: Any = self.spark._jvm
         leaf = self.spark.table(self.name)._jdf.queryExecution().analyzed().collectLeaves().apply(0)
         relation, catalog = leaf.relation(), leaf.catalogTable()
