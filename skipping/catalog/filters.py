@@ -15,34 +15,13 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, localcontext
 from typing import Any, TypeAlias
 
 import numpy as np
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    Or,
-    StartsWith,
-)
+from pyiceberg import expressions as iceberg
 from pyiceberg.expressions.visitors import bind, inclusive_projection
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -82,22 +61,22 @@ _LEAF = 50
 """Values that compare with a file in the time of a condition."""
 
 _UNARY: dict[str, Any] = {
-    "is-null": IsNull,
-    "not-null": NotNull,
-    "is-nan": IsNaN,
-    "not-nan": NotNaN,
+    "is-null": iceberg.IsNull,
+    "not-null": iceberg.NotNull,
+    "is-nan": iceberg.IsNaN,
+    "not-nan": iceberg.NotNaN,
 }
 _BINARY: dict[str, Any] = {
-    "eq": EqualTo,
-    "not-eq": NotEqualTo,
-    "lt": LessThan,
-    "lt-eq": LessThanOrEqual,
-    "gt": GreaterThan,
-    "gt-eq": GreaterThanOrEqual,
-    "starts-with": StartsWith,
-    "not-starts-with": NotStartsWith,
+    "eq": iceberg.EqualTo,
+    "not-eq": iceberg.NotEqualTo,
+    "lt": iceberg.LessThan,
+    "lt-eq": iceberg.LessThanOrEqual,
+    "gt": iceberg.GreaterThan,
+    "gt-eq": iceberg.GreaterThanOrEqual,
+    "starts-with": iceberg.StartsWith,
+    "not-starts-with": iceberg.NotStartsWith,
 }
-_LISTS: dict[str, Any] = {"in": In, "not-in": NotIn}
+_LISTS: dict[str, Any] = {"in": iceberg.In, "not-in": iceberg.NotIn}
 
 
 class Names:
@@ -146,26 +125,25 @@ class _Leaf:
     negated: bool
     transform: Transform[Any, Any]
 
-    def rows(self) -> BooleanExpression:
+    def rows(self) -> Any:
         if not isinstance(self.transform, IdentityTransform):
-            return AlwaysTrue()
-        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`tables.iceberg.filters`).
-        made: BooleanExpression = Not(self.predicate) if self.negated else self.predicate
-        return made
+            return iceberg.AlwaysTrue()
+        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`filters.pyiceberg`).
+        return iceberg.Not(self.predicate) if self.negated else self.predicate
 
-    def partitions(self, schema: Schema, spec: PartitionSpec) -> BooleanExpression:
+    def partitions(self, schema: Schema, spec: PartitionSpec) -> Any:
         predicate = ~self.predicate if self.negated else self.predicate
         if isinstance(self.transform, IdentityTransform):
             if self._is_truncated(schema, spec):
-                return AlwaysTrue()
-            projected: BooleanExpression = inclusive_projection(schema, spec, True)(predicate)
+                return iceberg.AlwaysTrue()
+            projected = inclusive_projection(schema, spec, True)(predicate)
             of = schema.find_type(self.id)
             early = {part.name for part in spec.fields if _is_early(part.transform, of)}
             return _with_early(projected, early)
         for part in spec.fields:
             if part.source_id == self.id and part.transform == self.transform:
                 return _rename(predicate, part.name)
-        return AlwaysTrue()
+        return iceberg.AlwaysTrue()
 
     def _is_truncated(self, schema: Schema, spec: PartitionSpec) -> bool:
         """Return whether it has values so small that Java's truncation overflows to large ones."""
@@ -185,17 +163,15 @@ class _Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class _All:
-    legs: tuple[_Node, ...]
+class _Joined:
+    """All operands hold if `every`, else at least one."""
+
+    every: bool
+    operands: tuple[_Node, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Any:
-    legs: tuple[_Node, ...]
-
-
-_Node: TypeAlias = "_All | _Any | _Leaf"
-_TRUE, _FALSE = _All(()), _Any(())
+_Node: TypeAlias = "_Joined | _Leaf"
+_TRUE, _FALSE = _Joined(True), _Joined(False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +189,11 @@ class Filter:
     """A column that the filter reads, by the client's name; None if that is unclear."""
 
     @property
-    def rows(self) -> BooleanExpression:
+    def rows(self) -> Any:
         """Holds for every row that the client's filter returns."""
-        return _fold(self._root, lambda leaf: leaf.rows())
+        return _fold(self._root, _Leaf.rows)
 
-    def partitions(self, spec: PartitionSpec) -> BooleanExpression:
+    def partitions(self, spec: PartitionSpec) -> Any:
         """Return the condition on the partitions of a spec, on the names of its fields."""
         return _fold(self._root, lambda leaf: leaf.partitions(self.schema, spec))
 
@@ -247,10 +223,9 @@ class _Reader:
             return self._unknown(None)
         type = str(given.get("type")).lower().replace("_", "-")
         if type in ("and", "or"):
-            legs = tuple(
-                self.node(leg, wanted=wanted, depth=depth + 1) for leg in _chain(given, type)
-            )
-            return _All(legs) if (type == "and") == wanted else _Any(legs)
+            inner = _chain(given, type)
+            operands = tuple(self.node(each, wanted=wanted, depth=depth + 1) for each in inner)
+            return _Joined((type == "and") == wanted, operands)
         if type == "not":
             return self.node(given.get("child"), wanted=not wanted, depth=depth + 1)
         if type in ("literal", "true", "false"):
@@ -272,13 +247,13 @@ class _Reader:
             predicate = self._predicate(type, column, typed, given)
             if isinstance(transform, IdentityTransform):
                 bind(self.names.schema, predicate, True)
-            elif not isinstance(predicate, AlwaysTrue | AlwaysFalse):
+            elif not isinstance(predicate, iceberg.AlwaysTrue | iceberg.AlwaysFalse):
                 field = NestedField(1, "transformed", typed, required=False)
                 bind(Schema(field), _rename(predicate, field.name), True)
         except Exception:  # PyIceberg raises many types of errors
             return self._unknown(name)
-        if isinstance(predicate, AlwaysTrue | AlwaysFalse):  # lists of nothing
-            return self.node(isinstance(predicate, AlwaysTrue), wanted=wanted, depth=0)
+        if isinstance(predicate, iceberg.AlwaysTrue | iceberg.AlwaysFalse):  # lists of nothing
+            return self.node(isinstance(predicate, iceberg.AlwaysTrue), wanted=wanted, depth=0)
         return _Leaf(id, predicate, not wanted, transform)
 
     def _predicate(self, type: str, column: str, of: IcebergType, given: Mapping[str, Any]) -> Any:
@@ -305,11 +280,11 @@ class _Reader:
 def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
     todo: list[Any] = [given]
     while todo:
-        leg = todo.pop()
-        if isinstance(leg, Mapping) and str(leg.get("type")).lower() == type:
-            todo += [leg.get("right"), leg.get("left")]
+        each = todo.pop()
+        if isinstance(each, Mapping) and str(each.get("type")).lower() == type:
+            todo += [each.get("right"), each.get("left")]
         else:
-            yield leg
+            yield each
 
 
 def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
@@ -366,24 +341,23 @@ def _is_early(transform: Transform[Any, Any], of: IcebergType) -> bool:
     return find_transform(str(transform).partition("[")[0]).early and not exact
 
 
-def _with_early(projected: BooleanExpression, early: Set[str]) -> BooleanExpression:
+def _with_early(projected: Any, early: Set[str]) -> Any:
     """Extend a condition on partitions to the next partition, for fields in `early`.
 
     It follows Iceberg's Java (`ProjectionUtil.fixInclusiveTimeProjection`): clients treat what it
     selects completely as exact.
     """
-    if isinstance(projected, And):
-        return And(_with_early(projected.left, early), _with_early(projected.right, early))
+    if isinstance(projected, iceberg.And):
+        return iceberg.And(_with_early(projected.left, early), _with_early(projected.right, early))
     name = getattr(getattr(projected, "term", None), "name", None)
     values = _literals(projected)
     if name not in early or not any(value < 0 for value in values):
         return projected
-    made: BooleanExpression = projected
-    if isinstance(projected, LessThanOrEqual):
-        made = _BINARY["lt-eq"](name, values[0] + 1)
-    elif isinstance(projected, EqualTo | In):
-        made = _LISTS["in"](name, {*values, *(value + 1 for value in values if value < 0)})
-    return made
+    if isinstance(projected, iceberg.LessThanOrEqual):
+        return _BINARY["lt-eq"](name, values[0] + 1)
+    if isinstance(projected, iceberg.EqualTo | iceberg.In):
+        return _LISTS["in"](name, {*values, *(value + 1 for value in values if value < 0)})
+    return projected
 
 
 def _literals(predicate: Any) -> list[Any]:
@@ -391,30 +365,17 @@ def _literals(predicate: Any) -> list[Any]:
     return [each.value for each in getattr(predicate, "literals", () if one is None else (one,))]
 
 
-def _rename(predicate: Any, name: str) -> BooleanExpression:
-    # PyIceberg's classes take more than their signatures say.
-    made: Any = type(predicate)
+def _rename(predicate: Any, name: str) -> Any:
     values = [getattr(predicate, a) for a in ("literal", "literals") if hasattr(predicate, a)]
-    renamed: BooleanExpression = made(name, *values)
-    return renamed
+    return type(predicate)(name, *values)
 
 
-def _fold(node: _Node, leaf: Any) -> BooleanExpression:
+def _fold(node: _Node, leaf: Callable[[_Leaf], Any]) -> Any:
     if isinstance(node, _Leaf):
-        made: BooleanExpression = leaf(node)
-        return made
-    legs = [_fold(leg, leaf) for leg in node.legs]
-    if isinstance(node, _All):
-        return _balance(And, legs, AlwaysTrue())
-    return _balance(Or, legs, AlwaysFalse())
-
-
-def _balance(join: Any, legs: Sequence[BooleanExpression], none: Any) -> BooleanExpression:
-    """Join operands to a balanced tree, because PyIceberg's visitors are recursive."""
-    if len(legs) < 2:
-        return legs[0] if legs else none
-    half = len(legs) // 2
-    joined: BooleanExpression = join(
-        _balance(join, legs[:half], none), _balance(join, legs[half:], none)
+        return leaf(node)
+    # PyIceberg joins many operands to a balanced tree, because its visitors are recursive.
+    join, none = (
+        (iceberg.And, iceberg.AlwaysTrue()) if node.every else (iceberg.Or, iceberg.AlwaysFalse())
     )
-    return joined
+    operands = [_fold(each, leaf) for each in node.operands]
+    return join(*operands) if len(operands) > 1 else next(iter(operands), none)

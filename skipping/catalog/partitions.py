@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.expressions import BooleanExpression
-from pyiceberg.expressions.visitors import BoundBooleanExpressionVisitor, visit
+from pyiceberg import expressions as iceberg
 
 __all__ = ["Mask", "PartitionColumn", "matching"]
 
@@ -71,92 +70,60 @@ class PartitionColumn:
     @property
     def is_null(self) -> Mask:
         """The partitions without a value."""
-        found: Mask = self.places == _ABSENT
-        return found
+        return self.places == _ABSENT
 
     @property
     def is_nan(self) -> Mask:
         """The partitions with NaN."""
-        found: Mask = self.places == len(self.values)
-        return found
+        return self.places == len(self.values)
 
 
-def matching(
-    bound: BooleanExpression, column: Callable[[int], PartitionColumn], count: int
-) -> Mask:
+def matching(bound: Any, column: Callable[[int], PartitionColumn], count: int) -> Mask:
     """Return for each of `count` partitions whether it satisfies an expression on their fields.
 
     `column` returns a field's column by its position. Raises TypeError for values that cannot be
     compared with each other, or with the literals.
     """
-    return visit(bound, _Visitor(column, count))
+    match bound:
+        case iceberg.AlwaysTrue():
+            return np.ones(count, bool)
+        case iceberg.AlwaysFalse():
+            return np.zeros(count, bool)
+        case iceberg.Not():
+            return ~matching(bound.child, column, count)
+        case iceberg.And():
+            return matching(bound.left, column, count) & matching(bound.right, column, count)
+        case iceberg.Or():
+            return matching(bound.left, column, count) | matching(bound.right, column, count)
+        case _ if isinstance(bound, _NEGATIONS):
+            return ~matching(~bound, column, count)
+    return _test(bound, column(bound.term.ref().accessor.position))
 
 
-class _Visitor(BoundBooleanExpressionVisitor[Mask]):
-    """As PyIceberg's `_ExpressionEvaluationVisitor`, for all partitions in one go."""
+_NEGATIONS = (
+    *(iceberg.BoundNotNull, iceberg.BoundNotNaN, iceberg.BoundNotIn),
+    *(iceberg.BoundNotEqualTo, iceberg.BoundNotStartsWith),
+)
 
-    def __init__(self, column: Callable[[int], PartitionColumn], count: int) -> None:
-        self._column = column
-        self._count = count
 
-    def _of(self, term: Any) -> PartitionColumn:
-        return self._column(term.ref().accessor.position)
-
-    def visit_in(self, term: Any, literals: Any) -> Mask:
-        return self._of(term).among(literals)
-
-    def visit_not_in(self, term: Any, literals: Any) -> Mask:
-        return ~self._of(term).among(literals)
-
-    def visit_is_nan(self, term: Any) -> Mask:
-        return self._of(term).is_nan
-
-    def visit_not_nan(self, term: Any) -> Mask:
-        return ~self._of(term).is_nan
-
-    def visit_is_null(self, term: Any) -> Mask:
-        return self._of(term).is_null
-
-    def visit_not_null(self, term: Any) -> Mask:
-        return ~self._of(term).is_null
-
-    def visit_equal(self, term: Any, literal: Any) -> Mask:
-        return self._of(term).among([literal.value])
-
-    def visit_not_equal(self, term: Any, literal: Any) -> Mask:
-        return ~self._of(term).among([literal.value])
-
-    def visit_greater_than_or_equal(self, term: Any, literal: Any) -> Mask:
-        return self._of(term).at_least(literal.value)
-
-    def visit_greater_than(self, term: Any, literal: Any) -> Mask:
-        return self._of(term).above(literal.value)
-
-    def visit_less_than(self, term: Any, literal: Any) -> Mask:
-        column = self._of(term)
-        return ~(column.at_least(literal.value) | column.is_null)
-
-    def visit_less_than_or_equal(self, term: Any, literal: Any) -> Mask:
-        column = self._of(term)
-        return ~(column.above(literal.value) | column.is_null)
-
-    def visit_starts_with(self, term: Any, literal: Any) -> Mask:
-        return self._of(term).beginning(literal.value)
-
-    def visit_not_starts_with(self, term: Any, literal: Any) -> Mask:
-        return ~self._of(term).beginning(literal.value)
-
-    def visit_true(self) -> Mask:
-        return np.ones(self._count, bool)
-
-    def visit_false(self) -> Mask:
-        return np.zeros(self._count, bool)
-
-    def visit_not(self, child_result: Mask) -> Mask:
-        return ~child_result
-
-    def visit_and(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result & right_result
-
-    def visit_or(self, left_result: Mask, right_result: Mask) -> Mask:
-        return left_result | right_result
+def _test(bound: Any, values: PartitionColumn) -> Mask:
+    match bound:
+        case iceberg.BoundIsNull():
+            return values.is_null
+        case iceberg.BoundIsNaN():
+            return values.is_nan
+        case iceberg.BoundIn():
+            return values.among(bound.value_set)
+        case iceberg.BoundEqualTo():
+            return values.among([bound.literal.value])
+        case iceberg.BoundGreaterThanOrEqual():
+            return values.at_least(bound.literal.value)
+        case iceberg.BoundGreaterThan():
+            return values.above(bound.literal.value)
+        case iceberg.BoundLessThan():
+            return ~(values.at_least(bound.literal.value) | values.is_null)
+        case iceberg.BoundLessThanOrEqual():
+            return ~(values.above(bound.literal.value) | values.is_null)
+        case iceberg.BoundStartsWith():
+            return values.beginning(bound.literal.value)
+    raise TypeError(f"unknown predicate {type(bound).__name__}")
