@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg import expressions as iceberg
 
+from skipping.filters.pyiceberg import NEGATIONS
+
 __all__ = ["Mask", "PartitionColumn", "matching"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -95,15 +97,9 @@ def matching(bound: Any, column: Callable[[int], PartitionColumn], count: int) -
             return matching(bound.left, column, count) & matching(bound.right, column, count)
         case iceberg.Or():
             return matching(bound.left, column, count) | matching(bound.right, column, count)
-        case _ if isinstance(bound, _NEGATIONS):
+        case _ if isinstance(bound, NEGATIONS):
             return ~matching(~bound, column, count)
     return _test(bound, column(bound.term.ref().accessor.position))
-
-
-_NEGATIONS = (
-    *(iceberg.BoundNotNull, iceberg.BoundNotNaN, iceberg.BoundNotIn),
-    *(iceberg.BoundNotEqualTo, iceberg.BoundNotStartsWith),
-)
 
 
 def _test(bound: Any, values: PartitionColumn) -> Mask:

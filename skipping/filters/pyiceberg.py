@@ -37,38 +37,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    BoundEqualTo,
-    BoundGreaterThan,
-    BoundGreaterThanOrEqual,
-    BoundIn,
-    BoundIsNaN,
-    BoundIsNull,
-    BoundLessThan,
-    BoundLessThanOrEqual,
-    BoundLiteralPredicate,
-    BoundNotEqualTo,
-    BoundNotIn,
-    BoundNotNaN,
-    BoundNotNull,
-    BoundNotStartsWith,
-    BoundPredicate,
-    BoundReference,
-    BoundSetPredicate,
-    BoundStartsWith,
-    Not,
-)
-from pyiceberg.expressions import And as Both
-from pyiceberg.expressions import Or as Either
+from pyiceberg import expressions as iceberg
 from pyiceberg.expressions.literals import AboveMax, BelowMin
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import FloatType, IntegerType
@@ -88,16 +63,21 @@ from providers.predicate import (
 from providers.values import arrow_type
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["Reading", "translate_pyiceberg"]
+__all__ = ["NEGATIONS", "Reading", "translate_pyiceberg"]
 
 _OPS: dict[type, Op] = {
-    BoundEqualTo: "=",
-    BoundNotEqualTo: "!=",
-    BoundLessThan: "<",
-    BoundLessThanOrEqual: "<=",
-    BoundGreaterThan: ">",
-    BoundGreaterThanOrEqual: ">=",
+    iceberg.BoundEqualTo: "=",
+    iceberg.BoundLessThan: "<",
+    iceberg.BoundLessThanOrEqual: "<=",
+    iceberg.BoundGreaterThan: ">",
+    iceberg.BoundGreaterThanOrEqual: ">=",
 }
+NEGATIONS = (
+    *(iceberg.BoundNotNull, iceberg.BoundNotNaN, iceberg.BoundNotIn),
+    *(iceberg.BoundNotEqualTo, iceberg.BoundNotStartsWith),
+)
+"""Predicates that are the negation of another, which `~` returns."""
+
 _NARROWER = {"bigint": (IntegerType.min, IntegerType.max), "double": (FloatType.min, FloatType.max)}
 """The range of literals that fit the type of a file older than a widening."""
 
@@ -146,42 +126,44 @@ def _find_ambiguous(metadata: TableMetadata) -> set[int]:
 
 
 def translate_pyiceberg(
-    bound: BooleanExpression, columns: Columns, reading: Reading | None = None
+    bound: iceberg.BooleanExpression, columns: Columns, reading: Reading | None = None
 ) -> Predicate:
     """Translate a bound filter to a predicate that holds for each row that PyIceberg returns."""
+    reading = reading or Reading()
     by_id = {c.physical.field_id: c for c in columns.values() if c.physical.field_id is not None}
-    return _translate(bound, by_id, reading or Reading(), wanted=True)
 
+    def translate(bound: Any, *, wanted: bool) -> Predicate:
+        """Return a predicate for the rows where it is true, or false unless `wanted`."""
+        match bound:
+            case iceberg.AlwaysTrue():
+                return And(()) if wanted else Or(())
+            case iceberg.AlwaysFalse():
+                return Or(()) if wanted else And(())
+            case iceberg.Not():
+                return translate(bound.child, wanted=not wanted)
+            case iceberg.And() | iceberg.Or():
+                pair = bound.left, bound.right
+                operands = tuple(translate(operand, wanted=wanted) for operand in pair)
+                return And(operands) if isinstance(bound, iceberg.And) == wanted else Or(operands)
+            case _ if isinstance(bound, NEGATIONS):
+                return translate(~bound, wanted=not wanted)
+            case iceberg.BoundPredicate():
+                return leaf(bound, wanted)
+        return Unknown(type(bound).__name__)
 
-def _translate(
-    bound: BooleanExpression, columns: Mapping[int, TableColumn], reading: Reading, *, wanted: bool
-) -> Predicate:
-    """Return a predicate for the rows where the expression is true, or false unless `wanted`."""
-    match bound:
-        case AlwaysTrue():
-            return And(()) if wanted else Or(())
-        case AlwaysFalse():
-            return Or(()) if wanted else And(())
-        case Not():
-            return _translate(bound.child, columns, reading, wanted=not wanted)
-        case Both() | Either():
-            operands = tuple(
-                _translate(operand, columns, reading, wanted=wanted)
-                for operand in (bound.left, bound.right)
-            )
-            return And(operands) if isinstance(bound, Both) == wanted else Or(operands)
-        case BoundPredicate():
-            term = bound.term
-            column = columns.get(term.field.field_id) if isinstance(term, BoundReference) else None
-            if column is None or column.refusal is not None or column.physical.field_id is None:
-                return Unknown(f"a condition on {term}")
-            if column.physical.field_id in reading.ambiguous:
-                return Unknown(f"{column.name} in any case")
-            if column.physical.backfilled and column.physical.field_id in reading.partitioned:
-                return Unknown(f"{column.name}, a partition column with a default")
-            return _Leaf(column, reading).translate(bound, wanted=wanted)
-        case _:
-            return Unknown(type(bound).__name__)
+    def leaf(bound: iceberg.BoundPredicate, wanted: bool) -> Predicate:
+        term = bound.term
+        is_column = isinstance(term, iceberg.BoundReference)
+        column = by_id.get(term.field.field_id) if is_column else None
+        if column is None or column.refusal is not None:
+            return Unknown(f"a condition on {term}")
+        if column.physical.field_id in reading.ambiguous:
+            return Unknown(f"{column.name} in any case")
+        if column.physical.backfilled and column.physical.field_id in reading.partitioned:
+            return Unknown(f"{column.name}, a partition column with a default")
+        return _Leaf(column, reading).translate(bound, wanted=wanted)
+
+    return translate(bound, wanted=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,28 +175,24 @@ class _Leaf:
     def name(self) -> str:
         return self.column.name
 
-    def translate(self, bound: BoundPredicate, *, wanted: bool) -> Predicate:
+    def translate(self, bound: iceberg.BoundPredicate, *, wanted: bool) -> Predicate:
         """Return a predicate for the rows where the leaf is true, or false unless `wanted`."""
         match bound:
-            case BoundIsNull() | BoundNotNull():
-                return self._null(null=isinstance(bound, BoundIsNull) == wanted)
-            case BoundIsNaN() | BoundNotNaN():
-                if isinstance(bound, BoundIsNaN) == wanted:
-                    return Compare(self.name, "=", _NAN)
+            case iceberg.BoundIsNull():
+                return self._null(null=wanted)
+            case iceberg.BoundIsNaN() if wanted:
+                return Compare(self.name, "=", _NAN)
+            case iceberg.BoundIsNaN():
                 return self._or_null(Compare(self.name, "<", _NAN))
-            case BoundStartsWith() | BoundNotStartsWith():
-                if isinstance(bound, BoundStartsWith) == wanted:
-                    return StartsWith(self.name, bound.literal.value)
-                return self._or_null(StartsWith(self.name, bound.literal.value, negated=True))
-            case BoundIn() | BoundNotIn():
-                return self._list(bound, negated=isinstance(bound, BoundIn) != wanted)
-            case BoundEqualTo() | BoundNotEqualTo() if isinstance(
-                bound.literal, AboveMax | BelowMin
-            ):
+            case iceberg.BoundStartsWith():
+                test = StartsWith(self.name, bound.literal.value, negated=not wanted)
+                return test if wanted else self._or_null(test)
+            case iceberg.BoundIn():
+                return self._list(bound, negated=not wanted)
+            case iceberg.BoundEqualTo(literal=AboveMax() | BelowMin()):
                 # A list of one value that the type has not: bound again it is like no value.
-                never = isinstance(bound, BoundEqualTo) == wanted
-                return Or(()) if never else Unknown(f"{self.name} is not what it cannot be")
-            case BoundLiteralPredicate() if type(bound) in _OPS:
+                return Or(()) if wanted else Unknown(f"{self.name} is not what it cannot be")
+            case iceberg.BoundLiteralPredicate() if type(bound) in _OPS:
                 return self._compare(_OPS[type(bound)], bound.literal.value, wanted=wanted)
             case _:
                 return Unknown(f"{type(bound).__name__} of {self.name}")
@@ -239,9 +217,9 @@ class _Leaf:
         compared = self._compare_in_file(asked, value)
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
-            folded = op == "!=" or ((op in ("<", "<=")) == (value > high) and op != "=")
+            folded = op != "=" and (op in ("<", "<=")) == (value > high)
             if folded == wanted:  # for all rows of a file of the narrower type
-                return self._or_null(compared, *map(self._equals, self._odd()))
+                return self._or_null(compared, *map(self._equals, _ODD if self._floats else ()))
         if asked == "!=" or (not wanted and asked != "="):
             odd = (_NAN,) if self._floats and asked in ("<", "<=") else ()
             return self._or_null(compared, *map(self._equals, odd))
@@ -257,7 +235,7 @@ class _Leaf:
             return In.of(self.name, pa.array(values))
         return Compare(self.name, op, values[-1 if op in ("<", "<=") else 0])
 
-    def _list(self, bound: BoundSetPredicate, *, negated: bool) -> Predicate:
+    def _list(self, bound: iceberg.BoundSetPredicate, *, negated: bool) -> Predicate:
         values = [literal.value for literal in bound.literals]
         if self._is_loose(values):
             return Unknown(f"{self.name}, a float that is a partition column")
@@ -290,9 +268,6 @@ class _Leaf:
     @property
     def _floats(self) -> bool:
         return self.column.type in ("float", "double")
-
-    def _odd(self) -> tuple[float, ...]:
-        return _ODD if self._floats else ()
 
     def _is_loose(self, values: list[Any]) -> bool:
         """Return whether Python compares a FLOAT of the log with a literal of more digits."""
