@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from skipping.model.definition import Definition
 
-__all__ = ["column_rows", "file_rows"]
-
 
 def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
     """Return a row for each column and index type."""

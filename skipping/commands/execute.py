@@ -80,8 +80,6 @@ from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import job_name, stop_stream
 from skipping.tables.open import open_table
 
-__all__ = ["schema", "sql", "streams"]
-
 log = logging.getLogger("skipping")
 
 Rows: TypeAlias = Sequence[tuple[Any, ...]]

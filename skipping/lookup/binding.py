@@ -16,8 +16,6 @@ from skipping.model.definition import IndexedColumn
 from skipping.tables import Columns, TableColumn
 from skipping.tables.composites import by_identity
 
-__all__ = ["Binding"]
-
 
 class Binding:
     """Replaces column names in leaves by identities, and values by normalised ones."""

@@ -20,8 +20,6 @@ from providers.tuples import encode_tuples
 from providers.values import Domain, encode
 from skipping.model.definition import Definition
 
-__all__ = ["Composite", "joined_tuples", "with_tuples"]
-
 MOST = 200_000
 """The most tuples of one lookup; nested Ors count each time that they are built."""
 

@@ -23,8 +23,6 @@ from skipping.stores.entries import compact
 from skipping.stores.fork_safety import Lock
 from skipping.stores.single_flight import SingleFlight
 
-__all__ = ["CachedEntries", "EntriesCache"]
-
 _PARTIAL_AFTER = 0.25
 """Fraction of the timeout after which a query continues with partial entries."""
 

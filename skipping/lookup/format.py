@@ -23,8 +23,6 @@ from providers.predicate import (
 from providers.tuples import decode_tuple, part_types
 from providers.values import Value
 
-__all__ = ["format_leaf", "format_value"]
-
 _SHOWN = 3
 """The most keys of an IN to show."""
 

@@ -27,8 +27,6 @@ from skipping.stores import IndexStore
 from skipping.stores.entries import bitmap_of
 from skipping.stores.fork_safety import Lock
 
-__all__ = ["Lookup", "LookupResult", "PredicateStats", "invalidate", "shared_lookup"]
-
 _MAX_SHARED = 8
 """Lookups that the process shares; each caches the files of its indexes."""
 

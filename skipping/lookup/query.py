@@ -22,8 +22,6 @@ from skipping.stores import Identity, IndexStore, find_identities, identities
 from skipping.stores.entries import bitmap_of
 from skipping.tables import Columns, Table
 
-__all__ = ["IndexQuery"]
-
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["FunnelRow", "FunnelStep", "KeySet", "ScanPlan", "format_bytes"]
-
 
 def format_bytes(size: float) -> str:
     """Format a number of bytes.

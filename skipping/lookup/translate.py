@@ -35,8 +35,6 @@ from skipping.lookup.composites import Composite, with_tuples
 from skipping.lookup.format import format_leaf
 from skipping.model.definition import Definition, IndexedColumn
 
-__all__ = ["USELESS", "PredicateTranslator", "QueryColumn", "composite_column"]
-
 MOST_LEAVES = 4_096
 """The most leaves of one lookup; the rest are treated as conditions that no index can evaluate."""
 

@@ -42,8 +42,6 @@ from skipping.parser.statements import (
     Vacuum,
 )
 
-__all__ = ["StatementReader"]
-
 _Key = TypeVar("_Key")
 
 _PLAIN: Mapping[str, type[Refresh | Analyze | Vacuum]] = {

@@ -23,27 +23,6 @@ from skipping.parser.grammar import parse_tree
 from skipping.parser.lexer import Unclosed, tokenize
 from skipping.parser.networks import read_network, texts_of
 
-__all__ = [
-    "LONGEST",
-    "Between",
-    "Both",
-    "ColumnName",
-    "Comparison",
-    "Condition",
-    "Constant",
-    "Either",
-    "Like",
-    "Membership",
-    "Negation",
-    "NullTest",
-    "Operand",
-    "Strings",
-    "TupleMembership",
-    "Value",
-    "parse_condition",
-    "require_same_strings",
-]
-
 LONGEST = 1 << 13
 """Characters; a condition chooses files, it lists no keys. Parsing that takes 0.1 s."""
 

@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from providers.errors import StatementError
 from skipping.parser.lexer import TOKEN, tokenize
 
-__all__ = ["describe_token", "mask_controls", "point_at"]
-
 _MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 _WINDOW = 88
 """Characters shown of a longer line."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from skipping.parser.parse import parse
 from skipping.parser.statements import Alter, ColumnDrop, ColumnSpec, Create, DropColumns
 
-__all__ = ["column_drops", "column_specs"]
-
 
 def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
     """Parse the columns of CREATE: `"a MIN_MAX, b.c VALUE_LIST(10)"`; raises StatementError."""

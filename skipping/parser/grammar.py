@@ -15,8 +15,6 @@ from typing import Any
 from lark import Lark, Token, Tree
 from lark.lexer import Lexer
 
-__all__ = ["parse_tree"]
-
 _NAMES = ("TABLE", "SCOPE", "COLUMN", "PARAM", "OPTION", "JOB_NAME", "NAME")
 _CLASSES = {*_NAMES, "KIND", "NUMBER", "STRING", "WORD", "QUOTED", "OTHER", "COMPARE", "EXPRESSION"}
 """Terminals that hold more than one word. All others are keywords or signs."""

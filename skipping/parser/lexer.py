@@ -14,18 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-__all__ = [
-    "TOKEN",
-    "Unclosed",
-    "after_gap",
-    "after_words",
-    "first_line",
-    "is_ours",
-    "leading_words",
-    "one_line",
-    "tokenize",
-]
-
 TOKEN = re.compile(
     r"""[rR]'[^']*'|[rR]"[^"]*"|(?:'(?:[^'\\]|\\.)*')+|(?:"(?:[^"\\]|\\.)*")+|`(?:[^`]|``)*`"""
     r"""|[0-9]+\.[eE][0-9]+[A-Za-z]*|\w+|<=>|<=|>=|<>|!=|==|=>|.""",

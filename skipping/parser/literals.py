@@ -6,8 +6,6 @@ import math
 import re
 from collections.abc import Iterable
 
-__all__ = ["join_name", "parse_number", "parse_string", "quote", "split_parts", "unquote"]
-
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
 # \% and \_ keep their backslash: they are escapes of LIKE, not of strings.
 _LETTERS = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from ipaddress import IPv4Network
 
-__all__ = ["in_network", "read_network", "texts_of"]
-
 
 def in_network(column: str, network: str) -> str:
     """Return the SQL condition that a text column has an address of an IPv4 network.

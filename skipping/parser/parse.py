@@ -16,8 +16,6 @@ from skipping.parser.grammar import parse_tree
 from skipping.parser.lexer import Unclosed, after_words, is_ours, leading_words, tokenize
 from skipping.parser.statements import Explain, Statement, Verify
 
-__all__ = ["parse"]
-
 _LONGEST = 1 << 16
 """Characters of a statement. Parsing time can grow with their square."""
 

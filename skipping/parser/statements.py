@@ -14,36 +14,6 @@ from typing import ClassVar, TypeAlias
 from providers.base import Param
 from skipping.parser.literals import join_name
 
-__all__ = [
-    "Action",
-    "AddColumns",
-    "Alter",
-    "Analyze",
-    "ColumnDrop",
-    "ColumnSpec",
-    "Create",
-    "Describe",
-    "DescribeFiles",
-    "Disable",
-    "Drop",
-    "DropColumns",
-    "DropKind",
-    "Enable",
-    "Explain",
-    "Name",
-    "RecoverJob",
-    "Refresh",
-    "Report",
-    "SetOptions",
-    "Show",
-    "ShowCounters",
-    "ShowHistory",
-    "ShowStreams",
-    "Statement",
-    "Vacuum",
-    "Verify",
-]
-
 Name: TypeAlias = tuple[str, ...]
 """The parts of a name, without backticks: `("spark_catalog", "default", "flights")`."""
 

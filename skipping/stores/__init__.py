@@ -36,17 +36,6 @@ from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 
-__all__ = [
-    "IDENTITY",
-    "Catalogue",
-    "Generation",
-    "Identity",
-    "IndexStore",
-    "Told",
-    "find_identities",
-    "identities",
-]
-
 Generation: TypeAlias = int
 """Grows with each change of an index's entries. Equal generations have equal entries (`epochs`)."""
 

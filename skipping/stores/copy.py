@@ -17,8 +17,6 @@ from skipping.progress import progress
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
 
-__all__ = ["CopyResult", "copy"]
-
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:

@@ -27,20 +27,6 @@ from providers.index_predicate import (
 from providers.values import Value
 from skipping.stores import IDENTITY
 
-__all__ = [
-    "ORDINALS",
-    "PORTION",
-    "bitmap_of",
-    "bitmap_where",
-    "can_answer",
-    "check_entries",
-    "compact",
-    "is_scalar",
-    "portions",
-    "sketches",
-    "take_rows",
-]
-
 ORDINALS = 2**31
 """The number of ordinals of an index: bitmaps in Spark have 31 bits."""
 

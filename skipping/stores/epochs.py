@@ -12,8 +12,6 @@ import secrets
 from providers.errors import Rewound
 from skipping.stores import Generation
 
-__all__ = ["REMEMBERED", "empty_generation", "epoch_of", "next_generation", "rewound_error"]
-
 REMEMBERED = 64
 """The number of remembered generations. A reader further behind reads all entries again."""
 

@@ -23,8 +23,6 @@ from skipping.stores.fork_safety import Lock
 from skipping.stores.single_flight import SingleFlight
 from skipping.stores.slices import Slices, TooLarge
 
-__all__ = ["KEPT", "Fields", "apply_change"]
-
 KEPT = 256 << 20
 """The default limit of the cache, in bytes."""
 

@@ -13,8 +13,6 @@ import weakref
 from types import TracebackType
 from typing import Protocol
 
-__all__ = ["Forked", "Gate", "Lock", "reset_after_fork"]
-
 
 class Forked(Protocol):
     """An object that resets itself in a child."""

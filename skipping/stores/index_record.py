@@ -18,8 +18,6 @@ from skipping.model.lease import Lease
 from skipping.stores import Generation
 from skipping.stores.entries import ORDINALS
 
-__all__ = ["IndexRecord", "RecordStore", "require_record"]
-
 _R = TypeVar("_R", bound="IndexRecord")
 
 

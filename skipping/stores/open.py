@@ -16,8 +16,6 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import SCHEMES, Access, server
 from skipping.stores.sqlite.store import SqliteStore
 
-__all__ = ["missing_folder", "open_store"]
-
 # Two letters at least, so that C:\x is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 # Control characters, and what reads like an address: errors name the path, and with it a password.

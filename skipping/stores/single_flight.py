@@ -11,8 +11,6 @@ from typing import Generic, TypeVar, cast
 from providers.errors import StoreError
 from skipping.stores.fork_safety import Lock, reset_after_fork
 
-__all__ = ["SingleFlight"]
-
 _T = TypeVar("_T")
 
 

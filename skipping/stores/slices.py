@@ -23,16 +23,6 @@ from providers.index_predicate import BitsSet
 from skipping.stores import Generation
 from skipping.stores.entries import bitmap_of
 
-__all__ = [
-    "Block",
-    "Slices",
-    "TooLarge",
-    "block_of",
-    "collect_slices",
-    "prefers_bit_slices",
-    "slices_name",
-]
-
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]

@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from providers.errors import Damaged
 
-__all__ = ["read_array", "read_stream"]
-
 # Arrow also raises OSError and MemoryError for bytes that are not a message.
 _REFUSALS = (pa.ArrowException, struct.error, ValueError, OverflowError, OSError, MemoryError)
 _MOST_COLUMNS = 10_000

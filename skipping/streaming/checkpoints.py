@@ -17,8 +17,6 @@ from skipping.model.definition import IndexId
 from skipping.sources.spark import CHECKPOINTS, checkpoint_roots, default_checkpoint
 from skipping.sources.stored import hadoop_path, is_under
 
-__all__ = ["checkpoint_of", "require_checkpoint"]
-
 _LOG = "_delta_log"
 
 

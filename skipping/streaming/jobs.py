@@ -22,17 +22,6 @@ from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import LEAVING, Maintainer
 from skipping.streaming.protocols import OpenIndex
 
-__all__ = [
-    "Stream",
-    "job_name",
-    "recover",
-    "start_all",
-    "start_stream",
-    "stop_all",
-    "stop_stream",
-    "streams",
-]
-
 log = logging.getLogger("skipping")
 
 _maintainers: dict[tuple[str, str], Maintainer] = {}

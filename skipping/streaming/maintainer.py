@@ -33,8 +33,6 @@ from skipping.streaming.protocols import MaintainedIndex, OpenIndex
 from skipping.streaming.scheduler import Scheduler
 from skipping.streaming.source import FileEvents
 
-__all__ = ["LEAVING", "TRANSITIONS", "Event", "Maintainer", "State"]
-
 log = logging.getLogger("skipping")
 
 _LONGEST = 300.0

@@ -11,8 +11,6 @@ from skipping.model.definition import Definition, IndexId, Revision, State
 from skipping.stores import IndexStore
 from skipping.tables import Table
 
-__all__ = ["MaintainedIndex", "OpenIndex"]
-
 
 class MaintainedIndex(Protocol):
     """The part of `SkippingIndex` that streams use."""

@@ -20,8 +20,6 @@ from typing import ClassVar, Protocol
 from skipping.model.definition import Definition, Versioned
 from skipping.stores import IndexStore
 
-__all__ = ["Scheduled", "Scheduler"]
-
 log = logging.getLogger("skipping")
 
 _STARTED, _STOPPED, _HUNG = 4, 16, 64

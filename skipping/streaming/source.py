@@ -22,8 +22,6 @@ from providers.errors import TableError
 from skipping.sources.rows import frame_of_rows
 from skipping.streaming.protocols import MaintainedIndex
 
-__all__ = ["FileEvents"]
-
 _GIVEN = 8
 """Answers that are held; Java calls from a thread or two, and has read the last one by then."""
 

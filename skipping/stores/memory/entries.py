@@ -13,8 +13,6 @@ from providers.errors import StoreError
 from skipping.stores import IDENTITY
 from skipping.stores.entries import PORTION, sketches, take_rows
 
-__all__ = ["fill_sketches", "merge_chunks", "place_entries"]
-
 
 def place_entries(
     base: pa.Table, entries: pa.Table, *, end: int, removed: Container[int]

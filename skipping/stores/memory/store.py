@@ -33,8 +33,6 @@ from skipping.stores.fork_safety import Lock
 from skipping.stores.index_record import IndexRecord, RecordStore, require_record
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
-__all__ = ["IndexState", "MemoryStore"]
-
 _KEYS = 100  # of a test of bits, between two looks at the clock
 
 

@@ -19,8 +19,6 @@ from skipping.stores.opensearch.documents import BYTES, decode_values
 from skipping.stores.opensearch.index import ORDER, Entries
 from skipping.stores.slices import Block, Slices, TooLarge, block_of, collect_slices
 
-__all__ = ["read_slices"]
-
 _AT_ONCE = 16 << 20  # approximate bytes of values in one response
 
 

@@ -14,8 +14,6 @@ from skipping.stores.opensearch.queries import numbers_query
 from skipping.stores.opensearch.scripts import ANY_FILTER, bitmap
 from skipping.stores.single_flight import SingleFlight
 
-__all__ = ["Capabilities", "CapabilityCache"]
-
 _REFUSALS = (400, 403, 500)
 
 

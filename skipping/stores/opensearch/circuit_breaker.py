@@ -13,8 +13,6 @@ import time
 from providers.errors import StoreError
 from skipping.stores.fork_safety import Lock
 
-__all__ = ["CircuitBreaker"]
-
 _FIRST, _LONGEST = 1.0, 30.0  # seconds
 
 

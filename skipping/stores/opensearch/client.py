@@ -29,8 +29,6 @@ from skipping.stores.opensearch.circuit_breaker import CircuitBreaker
 from skipping.stores.opensearch.credentials import STORE, Access
 from skipping.stores.opensearch.http import TooMuch, Wire
 
-__all__ = ["PAGE_SIZE", "Body", "Client", "Refused"]
-
 Body: TypeAlias = dict[str, Any]
 
 PAGE_SIZE = 10_000

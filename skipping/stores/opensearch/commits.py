@@ -27,8 +27,6 @@ from skipping.stores import Generation
 from skipping.stores.epochs import next_generation
 from skipping.stores.opensearch.registry import Registry, RegistryRecord
 
-__all__ = ["Attempt", "LostHistory", "attempt"]
-
 _PAUSE = 0.02
 
 

@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 
 from providers.errors import SettingError
 
-__all__ = ["INSECURE", "PASSWORD", "SCHEMES", "STORE", "USER", "Access", "StartUp", "server"]
-
 STORE = "SKIPPING_STORE"
 USER, PASSWORD = "SKIPPING_OPENSEARCH_USER", "SKIPPING_OPENSEARCH_PASSWORD"
 INSECURE = "SKIPPING_OPENSEARCH_INSECURE"

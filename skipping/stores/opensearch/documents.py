@@ -30,22 +30,6 @@ from skipping.stores.entries import is_scalar, sketches
 from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.registry import FORMAT
 
-__all__ = [
-    "BYTES",
-    "TERMS",
-    "TYPES",
-    "Found",
-    "decode_values",
-    "describe_mapping",
-    "documents",
-    "encode_values",
-    "folder_of",
-    "identities",
-    "name_of",
-    "table_of",
-    "types_of",
-]
-
 TERMS = "terms"
 """The object with TERMS fields; it is not in the source."""
 

@@ -48,8 +48,6 @@ from skipping.stores.opensearch.queries import (
 from skipping.stores.opensearch.scripts import WORDS, bitmap, bitmap_words
 from skipping.stores.slices import Slices, TooLarge, prefers_bit_slices, slices_name
 
-__all__ = ["CachedFields", "IndexSearch", "cached_fields"]
-
 _CANDIDATES = 10_000
 _RANGES = 512
 """Ranges of values in one search; for more the fields are read. With 20,000 files 128 of them took

@@ -32,7 +32,6 @@ from skipping.stores.single_flight import SingleFlight
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["Overdue", "Reply", "TooMuch", "Wire"]
 
 _LINES = 16  # connections to one server; further requests wait
 _PIECE = 1 << 20

@@ -30,8 +30,6 @@ from skipping.stores.opensearch.names import name_fields
 from skipping.stores.opensearch.packed_entries import NUMBER, PAGE, unpack_pages
 from skipping.stores.opensearch.registry import RegistryRecord
 
-__all__ = ["ORDER", "Entries"]
-
 log = logging.getLogger("skipping")
 
 _MANY = 10_000  # terms of one query

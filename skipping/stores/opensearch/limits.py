@@ -7,8 +7,6 @@ Each limit is several times what the largest tested tables need, with four milli
 
 from __future__ import annotations
 
-__all__ = ["DOCUMENTS", "OBJECTS", "PAGE", "RESPONSE", "TABLE", "VALUES"]
-
 RESPONSE = 256 << 20
 """Bytes of one response. The pages of a large table have tens of MB; bitmaps of a hundred tests on
 four million files have 130 MB."""

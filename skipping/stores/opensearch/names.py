@@ -16,8 +16,6 @@ from skipping.parser.literals import split_parts
 from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.documents import TERMS
 
-__all__ = ["name_fields"]
-
 _ROOT = "columns"
 _NAMES = {"low": "min", "high": "max", "values": "values"}
 

@@ -25,8 +25,6 @@ from skipping.stores.opensearch.documents import table_of
 from skipping.stores.opensearch.http import TooMuch
 from skipping.stores.untrusted import read_stream
 
-__all__ = ["NUMBER", "PAGE", "pages", "unpack_pages"]
-
 PAGE, NUMBER = "page", "page_number"
 """The fields of a page: its data, and its number within the write."""
 

@@ -32,15 +32,6 @@ from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.documents import BYTES, LONGEST, TERMS, encode_values
 from skipping.stores.opensearch.scripts import unset_bits
 
-__all__ = [
-    "candidates_query",
-    "count_clauses",
-    "has_many_numbers",
-    "numbers_query",
-    "ordinals_query",
-    "pruned_query",
-]
-
 MANY = 1_000
 """Numbers above which a query has a bitmap, if the cluster supports it."""
 

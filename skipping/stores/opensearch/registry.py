@@ -31,8 +31,6 @@ from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body, Client, Refused
 from skipping.stores.opensearch.http import TooMuch
 
-__all__ = ["FORMAT", "Foreign", "Registry", "RegistryRecord"]
-
 FORMAT = 1
 """The format of documents. A document with any other is refused."""
 

@@ -12,8 +12,6 @@ from providers.errors import StoreError
 from skipping.stores.entries import bitmap_of
 from skipping.stores.opensearch.client import Body
 
-__all__ = ["ANY_FILTER", "WORDS", "bitmap", "bitmap_words", "unset_bits"]
-
 WORDS = 2**16
 """The most words of a bitmap in a response; four million ordinals."""
 

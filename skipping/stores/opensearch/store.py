@@ -36,8 +36,6 @@ from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.packed_entries import pages
 from skipping.stores.opensearch.registry import Foreign, Registry, RegistryRecord
 
-__all__ = ["OpenSearchStore"]
-
 _PATIENCE = 30.0
 _LEASE = 30.0
 _RECLAIM = 60.0  # seconds between two checks of a writer for deleted documents

@@ -29,8 +29,6 @@ from skipping.stores import Generation
 from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 
-__all__ = ["Group", "holds_for_some_key", "insert_bytes", "read_groups", "sweep_bytes", "values_of"]
-
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 

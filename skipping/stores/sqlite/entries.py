@@ -32,18 +32,6 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
 from skipping.stores.sqlite.segments import delete_orphans
 
-__all__ = [
-    "Placed",
-    "entries_of",
-    "find_holders",
-    "place",
-    "reclaim",
-    "store_sketches",
-    "sweep",
-    "take",
-    "term_type",
-]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _NAMES = {type: name for name, type in TYPES.items()}

@@ -40,8 +40,6 @@ from skipping.stores.sqlite.fields import TYPES
 from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import match_keys, match_range
 
-__all__ = ["Snapshot"]
-
 _WIDE = 8  # ordinals for each file, up to which a lookup table is used
 _NO_LAYOUT = -1
 _SHARE = 0.5  # of the remaining time for bits; files that are not tested by then are read

@@ -28,18 +28,6 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_stream
 
-__all__ = [
-    "FILES",
-    "REMOVED",
-    "TYPES",
-    "append",
-    "catalogue",
-    "read_tombstones",
-    "replace_rows",
-    "sketch_fields",
-    "table_of",
-]
-
 FILES, REMOVED = "files", "removed"
 """The parts of every index."""
 

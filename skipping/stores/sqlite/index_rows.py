@@ -20,8 +20,6 @@ from skipping.model.definition import Definition, IndexId, Revision
 from skipping.stores import Generation
 from skipping.stores.index_record import IndexRecord, require_record
 
-__all__ = ["IndexRow", "define", "digest", "find_record", "list_records", "read_record", "save"]
-
 _MOST = 1 << 23  # bytes of a row: a definition has at most 1 MB
 _PLAIN = (
     *("id", "index", "table", "definition", "revision", "dropped"),

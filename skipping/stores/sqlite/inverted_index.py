@@ -32,16 +32,6 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
 from skipping.stores.untrusted import read_array
 
-__all__ = [
-    "Keys",
-    "Postings",
-    "insert_terms",
-    "match_keys",
-    "match_range",
-    "postings_of",
-    "sweep_terms",
-]
-
 _Numbers = npt.NDArray[np.int64]
 _Ordinals: TypeAlias = npt.NDArray[np.uint32]
 

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from providers.errors import StoreError
 
-__all__ = ["check_folder_permissions", "check_permissions", "side_files"]
-
 _MOST_LINKS = 40
 
 

@@ -42,16 +42,6 @@ from skipping.stores.sqlite.permissions import (
     side_files,
 )
 
-__all__ = [
-    "APPLICATION_ID",
-    "VERSION",
-    "copy_into",
-    "create",
-    "draft_store",
-    "open_connection",
-    "shrink",
-]
-
 APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
 

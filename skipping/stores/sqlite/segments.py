@@ -23,17 +23,6 @@ from providers.errors import Damaged
 from skipping.stores import Generation
 from skipping.stores.sqlite.index_rows import IndexRow, digest
 
-__all__ = [
-    "Run",
-    "add",
-    "blocks",
-    "count_bytes",
-    "delete",
-    "delete_orphans",
-    "runs",
-    "small_runs",
-]
-
 _MASK = 2**63 - 1
 _AT_ONCE = 500  # rows of one statement
 

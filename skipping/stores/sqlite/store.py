@@ -42,8 +42,6 @@ from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
 from skipping.stores.sqlite.segments import count_bytes
 
-__all__ = ["SqliteStore"]
-
 _log = logging.getLogger(__name__)
 _PATIENCE = 30.0
 _RECLAIMING = 10.0  # seconds that a call spends on shrinking the file, after its own work
