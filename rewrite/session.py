@@ -30,7 +30,7 @@ from rewrite.preflight import (
     require_session,
 )
 from skipping.indexing.interrupts import run_interruptibly
-from skipping.parser import is_ours
+from skipping.parser.lexer import is_ours
 from skipping.progress import in_notebook
 from skipping.requirements import require_delta
 

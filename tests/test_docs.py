@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from skipping.config.options import OPTIONS
-from skipping.parser import parse
+from skipping.parser.parse import parse
 from tests.test_house import ROOT
 
 DOCS = ROOT / "docs"

@@ -31,7 +31,7 @@ from rewrite.bridge.shadow import Asked, Shadow
 from skipping.config.settings import SETTINGS, Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
-from skipping.parser import is_ours
+from skipping.parser.lexer import is_ours
 from skipping.parser.networks import in_network
 
 __all__ = ["Answers", "Statements", "describe_indexes", "find_original_error", "table_key"]

@@ -20,7 +20,7 @@ from rewrite.observe.explain import (
 from rewrite.observe.rows import describe_scan, rows_of
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import TableId
-from skipping.parser import ShowHistory
+from skipping.parser.statements import ShowHistory
 from skipping.sources.rows import frame_of_rows
 
 __all__ = ["history", "list_unindexed_conditions", "rows_of_history"]

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import SessionError, StatementError
-from skipping.parser import point_at
+from skipping.parser.errors import point_at
 from skipping.parser.lexer import after_gap
 
 __all__ = ["active_session", "frame_of", "plan_of"]

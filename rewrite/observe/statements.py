@@ -16,8 +16,7 @@ from rewrite.observe.queries import frame_of, plan_of
 from rewrite.observe.rows import describe_scan, rows_of
 from rewrite.observe.verify import verify
 from skipping.model.identifiers import plain_name, qualify_name
-from skipping.parser import Explain, ShowCounters, ShowHistory, Verify
-from skipping.parser.statements import Report
+from skipping.parser.statements import Explain, Report, ShowCounters, ShowHistory, Verify
 
 __all__ = ["report"]
 

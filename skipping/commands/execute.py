@@ -39,38 +39,11 @@ from skipping.model.identifiers import (
     split_name,
     sql_name,
 )
-from skipping.parser import (
-    Alter,
-    Analyze,
-    ColumnSpec,
-    Create,
-    Describe,
-    DescribeFiles,
-    Drop,
-    DropKind,
-    Explain,
-    RecoverJob,
-    Refresh,
-    Show,
-    ShowCounters,
-    ShowHistory,
-    ShowStreams,
-    Statement,
-    Vacuum,
-    Verify,
-    parse,
-    point_at,
-)
+from skipping.parser import statements
+from skipping.parser.errors import point_at
 from skipping.parser.literals import split_parts
-from skipping.parser.statements import (
-    AddColumns,
-    Disable,
-    DropColumns,
-    Enable,
-    Name,
-    Report,
-    SetOptions,
-)
+from skipping.parser.parse import parse
+from skipping.parser.statements import ColumnSpec, Name, Statement
 from skipping.sources.rows import frame_of_rows
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import folder_exists, stored_name
@@ -135,35 +108,35 @@ def _pointing_into(text: str, statement: Statement) -> Iterator[None]:
 
 def _run(spark: SparkSession, statement: Statement) -> Rows:
     match statement:
-        case Create():
+        case statements.Create():
             return _create(spark, statement)
-        case Refresh(table):
+        case statements.Refresh(table):
             SkippingIndex.on(spark, sql_name(table)).refresh()
             return []
-        case Describe(table, extended):
+        case statements.Describe(table, extended):
             return _describe(spark, table, extended=extended)
-        case Show(scope, extended):
+        case statements.Show(scope, extended):
             return _show(spark, scope, extended=extended)
-        case Drop() | DropKind():
+        case statements.Drop() | statements.DropKind():
             return _drop(spark, statement)
-        case Vacuum(table):
+        case statements.Vacuum(table):
             return _vacuum(spark, table)
-        case Analyze(table):
+        case statements.Analyze(table):
             return analyze(spark, sql_name(table)).rows()
-        case Alter():
+        case statements.Alter():
             return _alter(spark, statement)
-        case RecoverJob(job):
+        case statements.RecoverJob(job):
             jobs.recover(spark, job, SkippingIndex.on)
             return []
-        case DescribeFiles(table, where):
+        case statements.DescribeFiles(table, where):
             return _describe_files(spark, table, where)
-        case ShowStreams():
+        case statements.ShowStreams():
             return [astuple(stream) for stream in streams(spark)]
-        case Explain() | Verify() | ShowHistory() | ShowCounters():
+        case _:
             return _report(spark, statement)
 
 
-def _report(spark: SparkSession, statement: Report) -> Rows:
+def _report(spark: SparkSession, statement: statements.Report) -> Rows:
     extensions = find_extensions()
     if extensions is None:
         raise SessionError(
@@ -190,7 +163,7 @@ def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
         raise
 
 
-def _create(spark: SparkSession, statement: Create) -> Rows:
+def _create(spark: SparkSession, statement: statements.Create) -> Rows:
     name = sql_name(statement.table)
     options = IndexOptions.of(statement.options)
     require_checkpoint(spark, options)
@@ -241,7 +214,9 @@ def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec
     return specs
 
 
-def _extend(index: SkippingIndex, statement: Create, columns: Sequence[ColumnSpec]) -> None:
+def _extend(
+    index: SkippingIndex, statement: statements.Create, columns: Sequence[ColumnSpec]
+) -> None:
     """Add columns to an index; skip those it has, unless the statement names them."""
     if statement.if_not_exists or not statement.columns:
         there = {(i.name.lower(), i.kind) for i in index.definition.columns}
@@ -250,18 +225,18 @@ def _extend(index: SkippingIndex, statement: Create, columns: Sequence[ColumnSpe
         index.add(columns)
 
 
-def _alter(spark: SparkSession, statement: Alter) -> Rows:
+def _alter(spark: SparkSession, statement: statements.Alter) -> Rows:
     index = SkippingIndex.on(spark, sql_name(statement.table))
     match statement.action:
-        case AddColumns(columns):
+        case statements.AddColumns(columns):
             index.add(columns)
-        case DropColumns(drops):
+        case statements.DropColumns(drops):
             index.remove(drops)
-        case Enable():
+        case statements.Enable():
             index.alter(lambda definition: replace(definition, enabled=True))
-        case Disable():
+        case statements.Disable():
             index.alter(lambda definition: replace(definition, enabled=False))
-        case SetOptions(options):
+        case statements.SetOptions(options):
             index.alter(lambda definition: _set_options(spark, definition, options))
             if index.options.streamed:
                 jobs.start_stream(
@@ -387,8 +362,8 @@ def _explain_orphan(spark: SparkSession, definition: Definition) -> str | None:
     return f"the table has the format {format} now. {orphan_hint(definition)}" if is_other else None
 
 
-def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
-    if isinstance(statement, DropKind) and _drop_part(spark, statement):
+def _drop(spark: SparkSession, statement: statements.Drop | statements.DropKind) -> Rows:
+    if isinstance(statement, statements.DropKind) and _drop_part(spark, statement):
         return []
     table = statement.table
     try:
@@ -408,7 +383,7 @@ def _drop(spark: SparkSession, statement: Drop | DropKind) -> Rows:
     return []
 
 
-def _drop_part(spark: SparkSession, statement: DropKind) -> bool:
+def _drop_part(spark: SparkSession, statement: statements.DropKind) -> bool:
     """Remove an index type, or some of its columns; return False if nothing would be left."""
     try:
         index = SkippingIndex.on(spark, sql_name(statement.table))

@@ -23,9 +23,8 @@ from skipping.model.definition import (
     Versioned,
 )
 from skipping.model.identifiers import shown_name, sql_name
-from skipping.parser import ColumnSpec
 from skipping.parser.literals import join_name, split_parts
-from skipping.parser.statements import ColumnDrop
+from skipping.parser.statements import ColumnDrop, ColumnSpec
 from skipping.stores import IndexStore
 from skipping.stores.open import missing_folder
 from skipping.tables import Columns, Table, TableColumn

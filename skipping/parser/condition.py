@@ -19,8 +19,8 @@ from lark.exceptions import UnexpectedInput
 
 from skipping.parser import literals
 from skipping.parser.errors import point_at
-from skipping.parser.grammar import parse_tree
-from skipping.parser.lexer import Unclosed, tokenize
+from skipping.parser.grammar import parse_tree, read_token, start_of, subtrees, tokens_of
+from skipping.parser.lexer import TextError, tokenize
 from skipping.parser.networks import read_network, texts_of
 
 LONGEST = 1 << 13
@@ -150,18 +150,23 @@ _TYPED: dict[str, Typed] = {
 }
 
 
-def parse_condition(text: str, *, within: str | None = None, position: int = 0) -> Condition:
+def parse_condition(text: str) -> Condition:
     """Parse a condition; raises StatementError that points at what WHERE does not take.
-
-    `within` is the statement that has the condition at `position`, for the mark under the word.
 
     >>> parse_condition("a.b IS NOT NULL")
     NullTest(operand=ColumnName(parts=('a', 'b')), negated=True)
     """
+    try:
+        return read_condition(text)
+    except TextError as error:
+        raise point_at(text, error.position, str(error)) from None
+
+
+def read_condition(text: str) -> Condition:
+    """Parse a condition as a part of a statement; raises TextError with a position in the part."""
     read = _read(text)
-    if isinstance(read, _Wrong):
-        whole, begin = (text, 0) if within is None else (within, position)
-        raise point_at(whole, begin + read.position, str(read))
+    if isinstance(read, TextError):
+        raise TextError(read.position, str(read))
     return read
 
 
@@ -204,44 +209,36 @@ def require_same_strings(text: str, strings: Strings) -> None:
             )
 
 
-class _Wrong(Exception):
-    def __init__(self, position: int, message: str) -> None:
-        super().__init__(message)
-        self.position = position
-
-
 # Stored conditions are parsed again every few seconds; a wrong one takes as long to parse.
 @lru_cache(maxsize=512)
-def _read(text: str) -> Condition | _Wrong:
+def _read(text: str) -> Condition | TextError:
     try:
         return _parse(text)
-    except _Wrong as error:
-        return _Wrong(error.position, str(error))  # without its traceback
+    except TextError as error:
+        return TextError(error.position, str(error))  # without its traceback
 
 
 def _parse(text: str) -> Condition:
     if len(text) > LONGEST:
-        raise _Wrong(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
+        raise TextError(0, f"a condition has at most {LONGEST:,} characters, not {len(text):,}")
     try:
         tokens = tokenize(text)
         tree = parse_tree("condition.lark", text, tokens)
-    except Unclosed as error:
-        raise _Wrong(error.position, str(error)) from None
     except UnexpectedInput as error:
         is_end = getattr(error, "token", None) == ""
         raise _explain_token(text, None if is_end else error.pos_in_stream, tokens) from None
-    (top,) = _trees(tree)  # its parentheses are tokens
+    (top,) = subtrees(tree)  # its parentheses are tokens
     return _ConditionReader().condition(top)
 
 
-def _explain_token(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> _Wrong:
+def _explain_token(text: str, position: int | None, tokens: Sequence[re.Match[str]]) -> TextError:
     if position is None:
         end = tokens[-1].end() if tokens else 0
-        return _Wrong(end, f"the condition ends too early: {_TAKES}")
+        return TextError(end, f"the condition ends too early: {_TAKES}")
     word = next(token for token in tokens if token.start() == position)
     if word[0] == "(" and (function := re.search(r"\w+\s*\Z", text[:position])):
-        return _Wrong(function.start(), f"{function[0].strip()} is a function: {_TAKES}")
-    return _Wrong(position, f"{word[0]} cannot stand here: {_TAKES}")
+        return TextError(function.start(), f"{function[0].strip()} is a function: {_TAKES}")
+    return TextError(position, f"{word[0]} cannot stand here: {_TAKES}")
 
 
 class _ConditionReader:
@@ -252,7 +249,7 @@ class _ConditionReader:
 
     def condition(self, node: Tree[Token], depth: int = 0) -> Condition:
         if depth > _DEEPEST:
-            raise _Wrong(_start(node), f"a condition nests at most {_DEEPEST} deep")
+            raise TextError(start_of(node), f"a condition nests at most {_DEEPEST} deep")
         match node.data:
             case "either":
                 return Either(self._legs(node, depth))
@@ -270,17 +267,17 @@ class _ConditionReader:
     def _count(self, node: Tree[Token], tests: int = 1) -> None:
         self._tests += tests
         if self._tests > _MOST:
-            raise _Wrong(_start(node), f"a condition has at most {_MOST:,} tests")
+            raise TextError(start_of(node), f"a condition has at most {_MOST:,} tests")
 
     def _legs(self, node: Tree[Token], depth: int) -> tuple[Condition, ...]:
-        return tuple(self.condition(leg, depth + 1) for leg in _trees(node))
+        return tuple(self.condition(leg, depth + 1) for leg in subtrees(node))
 
 
 def _test(node: Tree[Token]) -> Test:
     if node.data == "tuples":
         return _tuples(node)
-    operands = tuple(_operand(each) for each in _trees(node))
-    words = _tokens(node)
+    operands = tuple(_operand(each) for each in subtrees(node))
+    words = tokens_of(node)
     negated = any(token.type == "NOT" for token in words)
     match node.data:
         case "comparison":
@@ -299,18 +296,14 @@ def _test(node: Tree[Token]) -> Test:
 
 def _network(node: Tree[Token]) -> Condition:
     """Return the condition that `in_network` writes."""
-    (given,) = _trees(node)
+    (given,) = subtrees(node)
     operand = _operand(given)
     if isinstance(operand, Constant) and (
         operand.type is not None or not isinstance(operand.value, str | None)
     ):
-        raise _Wrong(_start(given), "in_network takes a column of text, or a text")
-    (text,) = [token for token in _tokens(node) if token.type == "STRING"]
-    try:
-        network = read_network(_string(text))
-    except ValueError as error:
-        raise _Wrong(text.start_pos or 0, str(error)) from None
-    texts = texts_of(network)
+        raise TextError(start_of(given), "in_network takes a column of text, or a text")
+    (text,) = [token for token in tokens_of(node) if token.type == "STRING"]
+    texts = texts_of(read_token(lambda given: read_network(_string(text)), text))
     if not texts[0].endswith("."):
         return Membership(operand, tuple(map(Constant, texts)), negated=False)
     legs = tuple(Like(operand, f"{each}%", "\\", negated=False) for each in texts)
@@ -318,23 +311,25 @@ def _network(node: Tree[Token]) -> Condition:
 
 
 def _tuples(node: Tree[Token]) -> TupleMembership:
-    first, *rows = (tuple(map(_operand, _trees(each))) for each in _trees(node))
-    for each, row in zip(_trees(node)[1:], rows, strict=True):
+    first, *rows = (tuple(map(_operand, subtrees(each))) for each in subtrees(node))
+    for each, row in zip(subtrees(node)[1:], rows, strict=True):
         if len(row) != len(first):
             sizes = f"{len(first)} is compared with one of {len(row)}"
-            raise _Wrong(_start(each), f"a tuple of {sizes}")
+            raise TextError(start_of(each), f"a tuple of {sizes}")
         if Constant(None) in row:
-            raise _Wrong(_start(each), "a tuple of constants cannot have NULL")
-    negated = any(token.type == "NOT" for token in _tokens(node))
+            raise TextError(start_of(each), "a tuple of constants cannot have NULL")
+    negated = any(token.type == "NOT" for token in tokens_of(node))
     return TupleMembership(first, tuple(rows), negated)
 
 
 def _operand(node: Tree[Token]) -> Operand:
-    tokens = _tokens(node)
+    tokens = tokens_of(node)
     (first, *_) = tokens
     match node.data:
         case "column":
-            return ColumnName(tuple(_name(token) for token in tokens if token.type == "NAME"))
+            return ColumnName(
+                tuple(read_token(literals.unquote, t) for t in tokens if t.type == "NAME")
+            )
         case "typed":
             return _read_typed_literal(first, tokens[1])
         case "number":
@@ -351,19 +346,13 @@ def _read_typed_literal(name: Token, text: Token) -> Constant:
     if kind in _TYPED:
         return Constant(_string(text), _TYPED[kind])
     if kind == "X":
-        try:
-            return Constant(bytes.fromhex(_string(text)))
-        except ValueError:
-            raise _Wrong(text.start_pos or 0, "X takes pairs of hexadecimal digits") from None
+        return Constant(read_token(_parse_hex, text))
     known = ", ".join((*_TYPED, "X"))
-    raise _Wrong(name.start_pos or 0, f"unknown type of constant {name}: the types are {known}")
+    raise TextError(start_of(name), f"unknown type of constant {name}: the types are {known}")
 
 
 def _number(token: Token) -> int | float | Decimal:
-    try:
-        value = literals.parse_number(token)
-    except ValueError as error:
-        raise _Wrong(token.start_pos or 0, str(error)) from None
+    value = read_token(literals.parse_number, token)
     # Spark reads a number without an exponent as a decimal.
     return value if isinstance(value, int) or "e" in token.lower() else Decimal(str(token))
 
@@ -373,31 +362,16 @@ def _escape(tokens: Sequence[Token]) -> str:
         return "\\"
     escape = _string(tokens[0])
     if len(escape) != 1:
-        raise _Wrong(tokens[0].start_pos or 0, "ESCAPE takes one character, as in ESCAPE '!'")
+        raise TextError(start_of(tokens[0]), "ESCAPE takes one character, as in ESCAPE '!'")
     return escape
 
 
+def _parse_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(literals.parse_string(text))
+    except ValueError:
+        raise ValueError("X takes pairs of hexadecimal digits") from None
+
+
 def _string(token: Token) -> str:
-    try:
-        return literals.parse_string(token)
-    except ValueError as error:
-        raise _Wrong(token.start_pos or 0, str(error)) from None
-
-
-def _name(token: Token) -> str:
-    try:
-        return literals.unquote(token)
-    except ValueError as error:
-        raise _Wrong(token.start_pos or 0, str(error)) from None
-
-
-def _tokens(node: Tree[Token]) -> list[Token]:
-    return [child for child in node.children if isinstance(child, Token)]
-
-
-def _trees(node: Tree[Token]) -> list[Tree[Token]]:
-    return [child for child in node.children if isinstance(child, Tree)]
-
-
-def _start(node: Tree[Token]) -> int:
-    return int(node.meta.start_pos)
+    return read_token(literals.parse_string, token)

@@ -7,13 +7,17 @@ is expected, INDEX or WITH is a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 from lark import Lark, Token, Tree
 from lark.lexer import Lexer
+
+from skipping.parser.lexer import TextError
+
+_T = TypeVar("_T")
 
 _NAMES = ("TABLE", "SCOPE", "COLUMN", "PARAM", "OPTION", "JOB_NAME", "NAME")
 _CLASSES = {*_NAMES, "KIND", "NUMBER", "STRING", "WORD", "QUOTED", "OTHER", "COMPARE", "EXPRESSION"}
@@ -46,6 +50,29 @@ _OPERATOR = re.compile(r"[][s()+*/%|&^~:<>=!-]")
 def parse_tree(grammar: str, text: str, tokens: Sequence[re.Match[str]]) -> Tree[Token]:
     """Return the tree of a text by `grammar.lark` or `condition.lark`; raises UnexpectedInput."""
     return _load(grammar).parse((text, tokens))  # which the lexer gets as it is
+
+
+def subtrees(node: Tree[Token]) -> list[Tree[Token]]:
+    """Return the trees directly below a node."""
+    return [child for child in node.children if isinstance(child, Tree)]
+
+
+def tokens_of(node: Tree[Token]) -> list[Token]:
+    """Return the tokens directly below a node."""
+    return [child for child in node.children if isinstance(child, Token)]
+
+
+def start_of(node: Tree[Token] | Token) -> int:
+    """Return the position in the text where a node begins."""
+    return (node.start_pos if isinstance(node, Token) else node.meta.start_pos) or 0
+
+
+def read_token(read: Callable[[str], _T], token: Token) -> _T:
+    """Return the name or value of a token; raise TextError where `read` raises ValueError."""
+    try:
+        return read(token)
+    except ValueError as error:
+        raise TextError(start_of(token), str(error)) from None
 
 
 @lru_cache

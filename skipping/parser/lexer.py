@@ -33,23 +33,23 @@ _REPORTS = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
 _MAKERS = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
 
 
-class Unclosed(Exception):
-    """A quote, backtick or comment that never ends; `position` is where it begins."""
+class TextError(Exception):
+    """What is wrong in a text at `position`, such as a quote that never ends."""
 
-    def __init__(self, position: int, opening: str) -> None:
-        super().__init__(f"this {opening} is never closed")
+    def __init__(self, position: int, message: str) -> None:
+        super().__init__(message)
         self.position = position
 
 
 def tokenize(text: str) -> Sequence[re.Match[str]]:
-    """Return the tokens of a text, without white space and comments; raises Unclosed."""
+    """Return the tokens of a text, without white space and comments; raises TextError."""
     tokens = []
     position = after_gap(text, 0)
     while token := TOKEN.match(text, position):
         if token[0] in ("'", '"', "`"):
-            raise Unclosed(position, token[0])
+            raise TextError(position, f"this {token[0]} is never closed")
         if text.startswith("/*", position) and not text.startswith("/*+", position):
-            raise Unclosed(position, "/*")
+            raise TextError(position, "this /* is never closed")
         tokens.append(token)
         position = after_gap(text, token.end())
     return tokens
@@ -133,7 +133,7 @@ def _gap(text: str, position: int) -> int | None:
 
 
 def one_line(text: str) -> str:
-    r"""Return a text without comments, with one blank in the place of each gap; raises Unclosed.
+    r"""Return a text without comments, with one blank in the place of each gap; raises TextError.
 
     >>> one_line("concat(a,\n  'x  y')")
     "concat(a, 'x  y')"
@@ -151,7 +151,7 @@ def first_line(text: str, *, values: bool) -> str:
     """
     try:
         line = "".join(_pieces(text, values=values))
-    except Unclosed as error:  # nobody knows where the quotes end
+    except TextError as error:  # nobody knows where the quotes end
         line = "".join(_pieces(text[: error.position], values=values))
     line = " ".join((line if values else _NUMBER.sub("?", line)).split())
     return line if len(line) <= _LINE else f"{line[:_LINE]}..."

@@ -13,7 +13,7 @@ from providers.errors import StatementError
 from skipping.parser.ast_builder import StatementReader
 from skipping.parser.errors import describe_token, point_at
 from skipping.parser.grammar import parse_tree
-from skipping.parser.lexer import Unclosed, after_words, is_ours, leading_words, tokenize
+from skipping.parser.lexer import TextError, after_words, is_ours, leading_words, tokenize
 from skipping.parser.statements import Explain, Statement, Verify
 
 _LONGEST = 1 << 16
@@ -46,11 +46,11 @@ def parse(text: str) -> Statement | None:
     try:
         tokens = tokenize(text)
         tree = parse_tree("grammar.lark", text, tokens)
-    except Unclosed as error:
+        return StatementReader(text).statement(tree)
+    except TextError as error:
         raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:
         raise _explain(text, tokens, error) from None
-    return StatementReader(text).statement(tree)
 
 
 def _about_query(text: str) -> Explain | Verify | None:

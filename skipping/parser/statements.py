@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from providers.base import Param
 from skipping.parser.literals import join_name
@@ -18,11 +18,7 @@ Name: TypeAlias = tuple[str, ...]
 """The parts of a name, without backticks: `("spark_catalog", "default", "flights")`."""
 
 
-def _nothing() -> Mapping[str, Param]:
-    return MappingProxyType({})
-
-
-def _nowhere() -> Mapping[str, int]:
+def _nothing() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
@@ -112,7 +108,7 @@ class _Marked:
     # Positions in the text of "table", "scope", "job", "where", "query", and "with.k" for the
     # option k.
     marks: Mapping[str, int] = field(
-        default_factory=_nowhere, kw_only=True, compare=False, repr=False
+        default_factory=_nothing, kw_only=True, compare=False, repr=False
     )
 
 

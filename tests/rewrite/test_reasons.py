@@ -22,7 +22,8 @@ import rewrite
 from rewrite.bridge.compiler import Classes
 from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
-from skipping.parser import Create, parse
+from skipping.parser.parse import parse
+from skipping.parser.statements import Create
 from tests.rewrite.differential import make_table, same_rows, settings
 
 ROOT = Path(__file__).parents[2]

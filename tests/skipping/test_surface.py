@@ -118,7 +118,7 @@ sys.meta_path.insert(0, Blocker())
 import providers, skipping
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.open import open_store
-from skipping.parser import parse
+from skipping.parser.parse import parse
 from skipping import ScanPlan, SkippingError, SkippingIndex
 assert parse("DROP SKIPPING INDEX ON t").table == ("t",)
 assert open_store("memory:x").definitions() == ()

@@ -14,7 +14,8 @@ from skipping.advise.sampled_verification import Verification, verify_files
 from skipping.indexing.definitions import number_columns
 from skipping.lookup.binding import Binding
 from skipping.model.definition import Definition, TableId
-from skipping.parser import Create, parse
+from skipping.parser.parse import parse
+from skipping.parser.statements import Create
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 

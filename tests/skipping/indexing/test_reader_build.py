@@ -19,7 +19,8 @@ from skipping.indexing.definitions import number_columns
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.indexing.spark_reader import ReaderBuild
 from skipping.model.definition import Definition, TableId
-from skipping.parser import Create, parse
+from skipping.parser.parse import parse
+from skipping.parser.statements import Create
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.open import open_table

@@ -19,7 +19,8 @@ from skipping.indexing.sketch import Work, entry_schema, sketch_files
 from skipping.lookup.lookup import Lookup, LookupResult
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId
-from skipping.parser import Create, parse
+from skipping.parser.parse import parse
+from skipping.parser.statements import Create
 from skipping.stores import IDENTITY, IndexStore
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import StatementError
-from skipping.parser import condition, parse
+from skipping.parser import condition
 from skipping.parser.condition import (
     Between,
     Both,
@@ -24,6 +24,7 @@ from skipping.parser.condition import (
     TupleMembership,
     parse_condition,
 )
+from skipping.parser.parse import parse
 from skipping.tables.spark_where import spark_condition
 
 A, B = ColumnName(("a",)), ColumnName(("b", "c d"))

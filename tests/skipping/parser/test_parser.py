@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from providers.errors import StatementError
 from skipping.config.options import OPTIONS
-from skipping.parser import (
+from skipping.parser.errors import point_at
+from skipping.parser.lexer import first_line, is_ours
+from skipping.parser.parse import parse
+from skipping.parser.statements import (
     Alter,
     Create,
     Describe,
@@ -20,11 +23,7 @@ from skipping.parser import (
     Refresh,
     SetOptions,
     Show,
-    is_ours,
-    parse,
-    point_at,
 )
-from skipping.parser.lexer import first_line
 
 HERE = Path(__file__).parent
 
