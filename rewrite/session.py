@@ -22,12 +22,12 @@ from rewrite.preflight import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
     ICEBERG_JAR,
-    asks_for_connect,
     connect_error,
     is_submitted,
     require_extension,
     require_java,
     require_session,
+    selects_connect,
 )
 from skipping.indexing.interrupts import run_interruptibly
 from skipping.parser.lexer import is_ours
@@ -53,14 +53,14 @@ _BROUGHT_BY_SPARK = (
     "org.apache.parquet:parquet-hadoop",
     "com.fasterxml.jackson.core:jackson-databind",
 )
-"""Dependencies of Delta's jar that Spark contains; without them the download is half as large."""
+"""Dependencies of Delta's jar that Spark already has; excluding them halves the download."""
 
 
 class Session(SparkSession):
-    """A SparkSession whose `sql` raises SkippingError for wrong skipping-index statements."""
+    """A SparkSession whose `sql` raises SkippingError for invalid skipping-index statements."""
 
     def sql(self, *args: Any, **kwargs: Any) -> DataFrame:
-        """Run SQL as SparkSession.sql; a wrong skipping-index statement raises SkippingError."""
+        """Run SQL as SparkSession.sql; raise SkippingError for an invalid index statement."""
         run = partial(super().sql, *args, **kwargs)
         text = args[0] if args else kwargs.get("sqlQuery")
         try:
@@ -79,17 +79,17 @@ def session(
 ) -> Session:
     """Return a Delta and Iceberg session with file skipping; `builder` may have any settings.
 
-    Unless you set them, this sets the jars, the extensions, the catalogs and the interpreter of
-    workers. `spark_catalog` is Delta's catalog, and `iceberg` an Iceberg catalog in the warehouse
-    directory. `formats` limits the table formats: `["iceberg"]` works without Delta, and `[]` is
-    for plain Parquet. Raises SessionError with Spark Connect, without a suitable JDK, and if the
-    jars cannot be loaded.
+    Unless you set them, this sets the jars, the extensions, the catalogs and the Python interpreter
+    of the workers. `spark_catalog` is Delta's catalog, and `iceberg` an Iceberg catalog in the
+    warehouse directory. `formats` selects the table formats: `["iceberg"]` works without Delta, and
+    `[]` is for plain Parquet. Raises SessionError with Spark Connect, without a suitable JDK, and
+    if the jars cannot be loaded.
     """
     if unknown := sorted(set(formats) - set(FORMATS)):
         raise SessionError(f"formats are {' and '.join(FORMATS)}, not {unknown[0]}")
     builder = builder or SparkSession.builder
-    given: dict[str, Any] = builder._options
-    if asks_for_connect(given):
+    conf: dict[str, Any] = builder._options
+    if selects_connect(conf):
         raise connect_error()
     try:
         if "delta" in formats:
@@ -99,9 +99,9 @@ def session(
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if is_submitted():
-        given = _read_launch_conf() | given
-    settings = _settings(given, formats)
-    jars = Jars(given, settings)
+        conf = _read_launch_conf() | conf
+    settings = _settings(conf, formats)
+    jars = Jars(conf, settings)
     for key, value in {**settings, **jars.settings()}.items():
         builder.config(key, value)
     try:
@@ -110,10 +110,10 @@ def session(
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise SessionError(
-            "Java ended while Spark was starting; it has printed the reason above. If it could not "
-            "resolve io.delta:delta-spark or iceberg-spark-runtime, the first start needs the "
-            "network (or a mirror in spark.jars.repositories or spark.jars.ivySettings, or all of "
-            "the jars in spark.jars); later starts take the jars from ~/.ivy2.5.2"
+            "Java exited while Spark was starting; its output above has the reason. If it could "
+            "not resolve io.delta:delta-spark or iceberg-spark-runtime: the first start needs the "
+            "network, or a mirror in spark.jars.repositories or spark.jars.ivySettings, or all of "
+            "the jars in spark.jars; later starts take the jars from ~/.ivy2.5.2"
         ) from error
     jars.remember(spark)
     if "delta" in formats:
@@ -122,45 +122,45 @@ def session(
 
 
 def _read_launch_conf() -> dict[str, str]:
-    """Return the settings that spark-submit and spark-defaults.conf passed to the running JVM."""
+    """Return the settings that the JVM got from spark-submit and spark-defaults.conf."""
     SparkContext._ensure_initialized()
     return dict(SparkConf().getAll())
 
 
 def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:
-    """Return the settings of a session with some formats; settings of the builder win."""
-    made = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
+    """Return the settings for a session with these formats; those in `given` take priority."""
+    defaults = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
     if in_notebook():
-        # Spark redraws its bar as in a terminal, which fills a notebook cell with lines.
-        made["spark.ui.showConsoleProgress"] = "false"
+        # Spark's progress bar is made for a terminal: in a notebook it fills the cell with lines.
+        defaults["spark.ui.showConsoleProgress"] = "false"
     packages = _split(given.get("spark.jars.packages", ""))
     extensions = []
     if "iceberg" in formats:
         if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
             packages.append(ICEBERG_JAR)
         extensions.append(_ICEBERG_EXTENSION)
-        made |= _iceberg_catalog(given)
+        defaults |= _iceberg_catalog(given)
     if "delta" in formats:
         if "delta-spark" not in given.get("spark.jars", ""):
             packages = _with_delta(packages)
         extensions.insert(0, DELTA_EXTENSION)
-        made["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
+        defaults["spark.sql.catalog.spark_catalog"] = DELTA_CATALOG
     given_extensions = _split(given.get("spark.sql.extensions", ""))
     extensions = list(dict.fromkeys([*given_extensions, *extensions]))
-    listed = {"spark.jars.packages": packages, "spark.sql.extensions": extensions}
-    return {**made, **given, **{key: ",".join(some) for key, some in listed.items() if some}}
+    lists = {"spark.jars.packages": packages, "spark.sql.extensions": extensions}
+    return {**defaults, **given, **{key: ",".join(items) for key, items in lists.items() if items}}
 
 
 def _with_delta(packages: list[str]) -> list[str]:
     from delta.pip_utils import configure_spark_with_delta_pip
 
-    # delta-spark chooses the jar for its own version and Spark's; it changes no other setting.
+    # delta-spark adds the jar for its own version and Spark's, and changes no other setting.
     probe = configure_spark_with_delta_pip(SparkSession.Builder(), extra_packages=packages)
     return _split(probe._options["spark.jars.packages"])
 
 
 def _iceberg_catalog(given: dict[str, Any]) -> dict[str, str]:
-    """Return settings of the catalog `iceberg` in the warehouse; none if the builder has one."""
+    """Return settings for the catalog `iceberg` in the warehouse; {} if the builder has one."""
     if _ICEBERG in given:
         return {}
     warehouse = str(given.get("spark.sql.warehouse.dir", "spark-warehouse")).rstrip("/")
@@ -180,10 +180,11 @@ def _split(text: str) -> list[str]:
 def enable(spark: SparkSession) -> Session:
     """Make a session skip files, and return it; further calls do nothing.
 
-    The session may have Delta, Iceberg, both, or neither, for plain Parquet. Spark fixes the plan
-    rules of a session when it first runs SQL. For such a session this returns a clone, which keeps
-    temporary views and settings and becomes the active session. Raises SessionError, with the fix,
-    if the hooks cannot work, and SettingError for an unknown `spark.skipping.` setting.
+    The session may have Delta, Iceberg, both, or neither (for plain Parquet). Spark builds the plan
+    rules of a session once, when it first runs SQL. If that has happened, this returns a clone,
+    which keeps temporary views and settings and becomes the active session. Raises SessionError,
+    with the fix, if the hooks cannot work, and SettingError for an unknown `spark.skipping.`
+    setting.
     """
     require_session(spark)
     _choose_python(spark)
@@ -193,14 +194,14 @@ def enable(spark: SparkSession) -> Session:
         spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
         if not hooks.prove(spark):
             raise SessionError(
-                "the session takes no new plan rules, not even in a clone: "
+                "plan rules cannot be added to this session, not even in a clone: "
                 "start a new session with rewrite.session()"
             )
     hooks.follow(spark)
     enabled = Session(spark.sparkContext, spark._jsparkSession)
     _activate(enabled)
     if in_clone:
-        log.warning("the session had run SQL already: use the clone that enable returned")
+        log.warning("the session had already run SQL: use the clone that enable returned")
     return enabled
 
 
@@ -214,8 +215,8 @@ def disable(spark: SparkSession) -> None:
 def _choose_python(spark: SparkSession) -> None:
     """Run Python workers on this host with the current interpreter, unless another is set.
 
-    Spark's default is `python3` on the PATH, which may not be that of a virtual environment. On
-    other hosts the path of this interpreter may not exist.
+    Spark's default is `python3` on the PATH, which may be outside this virtual environment. Workers
+    on other hosts are not changed, because this interpreter's path may not exist there.
     """
     context = spark.sparkContext
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):

@@ -1,14 +1,14 @@
-"""Let only this process's own Java call Python.
+"""Accept calls of Python only from the Java process that belongs to this process.
 
-Py4J listens on a loopback port, which every user of the host can reach. It calls any attribute of
-the objects that Java references, by name. Two checks protect these objects:
+Py4J's callback server listens on a loopback port, which every user of the host can reach. By name,
+it calls any attribute of the objects that Java references. Two checks protect these objects:
 
-* The connection. PySpark starts the server without a token, and its Java half drops its own token
-  once the port is known. `authenticate` gives both halves a token before the server listens. If
-  the kernel reports that a connection belongs to another user, it is closed unread.
+* The connection. PySpark starts the server without a token, and Java drops its own token once the
+  port is known. `authenticate` gives both sides a token before the server listens. If the kernel
+  reports that a connection belongs to another user, it is closed unread.
 * The message. A `Guarded` object has one function, which accepts only texts that begin with the
-  session's secret. This check does not depend on Py4J's internals. Without the first check it
-  still protects data and statements, but a stranger can make Java release objects.
+  session's secret. This check does not depend on Py4J's internals. Without the first check it still
+  protects data and statements, but other users can then make Java release objects.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ __all__ = ["Guarded", "authenticate", "make_secret", "seal"]
 log = logging.getLogger("skipping")
 
 _LENGTH = 64
-"""Characters of a secret."""
+"""Number of characters of a secret."""
 
-_LOGIN = 10.0
+_LOGIN_TIMEOUT = 10.0
 """Seconds within which a connection must send the token."""
 
 _WAITING = 64
@@ -49,14 +49,14 @@ _COMMAND = f"{AUTH_COMMAND_NAME}\n".encode()
 
 
 def make_secret() -> str:
-    """Return 256 random bits as text."""
+    """Return 256 random bits as hexadecimal text."""
     return secrets.token_hex(_LENGTH // 2)
 
 
 class Guarded:
     """A `java.util.function.BiFunction` that returns null unless its text begins with the secret.
 
-    The wrapped function receives the text after the secret, and the second argument.
+    Otherwise it calls `function` with the text after the secret, and the second argument.
     """
 
     __slots__ = ("_attributes", "_sealed")
@@ -76,15 +76,15 @@ class Guarded:
         object.__setattr__(self, "_sealed", False)
 
     def __getattribute__(self, name: str) -> Any:
-        found = object.__getattribute__(self, "_attributes").get(name)
+        attribute = object.__getattribute__(self, "_attributes").get(name)
         if object.__getattribute__(self, "_sealed"):
-            # No error either: Py4J would send its traceback.
-            return found if name == "apply" else _nothing
-        return object.__getattribute__(self, name) if found is None else found
+            # Do not raise AttributeError: Py4J would send the traceback to the caller.
+            return attribute if name == "apply" else _nothing
+        return object.__getattribute__(self, name) if attribute is None else attribute
 
 
 def seal(guarded: Guarded) -> None:
-    """Hide all attributes but `apply`. Call this after py4j has passed the object to Java."""
+    """Hide all attributes except `apply`. Call this after py4j has passed the object to Java."""
     object.__setattr__(guarded, "_sealed", True)
 
 
@@ -93,9 +93,9 @@ def _nothing(*_: Any) -> None:
 
 
 def authenticate(gateway: Any) -> None:
-    """Start the callback server, and accept only this user's processes that send the token.
+    """Start the callback server; it accepts only processes of this user that send the token.
 
-    If Spark has started the server already, the token applies to new connections only. If Py4J's
+    If Spark has already started the server, the token applies to new connections only. If Py4J's
     internals differ from what this release expects, the server accepts any connection.
     """
     parameters = gateway.callback_server_parameters
@@ -103,31 +103,31 @@ def authenticate(gateway: Any) -> None:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         return
     token = make_secret()
-    # Before the server listens, so that no early connection escapes the check.
+    # Replace the server before it listens, so that it checks every connection.
     gateway._create_callback_server = lambda _: _Server(gateway, token)
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
     try:
-        _tell_java(gateway, token)
+        _set_token_in_java(gateway, token)
     except (Py4JError, TypeError) as error:
-        log.debug("the callback server accepts any connection: %s", error)
+        log.debug("the callback server does not authenticate connections: error=%s", error)
         if isinstance(server := gateway._callback_server, _Server):
             server.token = None
         return
     parameters.auth_token = token
 
 
-def _tell_java(gateway: Any, token: str) -> None:
-    """Make Java send the token with its connections; raises Py4JError and TypeError."""
+def _set_token_in_java(gateway: Any, token: str) -> None:
+    """Make Java send the token when it connects; raise Py4JError or TypeError if that fails."""
     jvm = gateway.jvm
     server = JavaObject("GATEWAY_SERVER", gateway._gateway_client)
-    held = server.getGateway()
-    field = held.getClass().getDeclaredField("cbClient")
+    java_gateway = server.getGateway()
+    field = java_gateway.getClass().getDeclaredField("cbClient")
     field.setAccessible(True)
     client = jvm.py4j.PythonClient(
-        held,
+        java_gateway,
         None,
         gateway._callback_server.port,
-        held.getCallbackClient().getAddress(),
+        java_gateway.getCallbackClient().getAddress(),
         30,
         jvm.java.util.concurrent.TimeUnit.SECONDS,
         jvm.javax.net.SocketFactory.getDefault(),
@@ -136,14 +136,14 @@ def _tell_java(gateway: Any, token: str) -> None:
         0,
         token,
     )
-    field.set(held, client)
+    field.set(java_gateway, client)
 
 
 class _Server(PythonServer):  # type: ignore[misc]
-    """Py4J's callback server with its own accept loop.
+    """Py4J's callback server with a safer accept loop.
 
-    Py4J's accept loop ends with the first error, such as too many open files. Its connections read
-    lines of any length, without a timeout, before they check the token.
+    Py4J's own accept loop ends at the first error, such as too many open files. Its connections
+    read lines of any length, without a timeout, before they check the token.
     """
 
     def __init__(self, gateway: ClientServer, token: str) -> None:
@@ -169,13 +169,13 @@ class _Server(PythonServer):  # type: ignore[misc]
                     log.debug("cannot accept a callback connection: %s", error)
                     time.sleep(0.1)  # too many open files: wait until some are closed
                 continue
-            ours = _owner(peer, accepted.getsockname()) in (None, os.geteuid())
-            if ours and self.waiting.acquire(blocking=False):
-                self._begin(accepted)
+            is_ours = _find_user(peer, accepted.getsockname()) in (None, os.geteuid())
+            if is_ours and self.waiting.acquire(blocking=False):
+                self._start_connection(accepted)
             else:
                 accepted.close()
 
-    def _begin(self, accepted: socket.socket) -> None:
+    def _start_connection(self, accepted: socket.socket) -> None:
         connection = _Connection(
             self.java_parameters,
             self._admitted,
@@ -191,14 +191,14 @@ class _Server(PythonServer):  # type: ignore[misc]
             self.connections.add(connection)
         try:
             connection.start()
-        except RuntimeError as error:  # no more threads
+        except RuntimeError as error:  # the process cannot start more threads
             log.debug("cannot serve a callback connection: %s", error)
             self.waiting.release()
             connection.close()
 
 
 class _Connection(ClientServerConnection):  # type: ignore[misc]
-    """Py4J's connection, which must first send the token, and nothing else, within `_LOGIN`."""
+    """Py4J's connection; its first bytes must be the token, within `_LOGIN_TIMEOUT`."""
 
     def wait_for_commands(self) -> None:
         try:
@@ -216,7 +216,7 @@ class _Connection(ClientServerConnection):  # type: ignore[misc]
         if self.python_server.token is None:
             return True
         expected = _COMMAND + f"{self.python_server.token}\n{END}\n".encode()
-        given, deadline = b"", time.monotonic() + _LOGIN
+        given, deadline = b"", time.monotonic() + _LOGIN_TIMEOUT
         while len(given) < len(expected):
             left = deadline - time.monotonic()
             if left <= 0:
@@ -227,7 +227,7 @@ class _Connection(ClientServerConnection):  # type: ignore[misc]
                 return False
             given += piece
             if not given.startswith(expected[: min(len(given), len(_COMMAND))]):
-                return False  # the command is no secret: a wrong one can be refused early
+                return False  # only the token is secret, so a wrong command may fail early
         if not hmac.compare_digest(given, expected):
             return False
         self.socket.sendall(OUTPUT_VOID_COMMAND.encode())
@@ -235,8 +235,8 @@ class _Connection(ClientServerConnection):  # type: ignore[misc]
         return True
 
 
-def _owner(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
-    """Return the user at the other end of a local connection; None if the kernel does not say."""
+def _find_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """Return the user id of a local connection's peer; None if the kernel does not report it."""
     ends = tuple(
         f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}"
         for host, port in (peer, own)

@@ -1,7 +1,7 @@
 """Handle Java's requests: find the files a scan can skip, list an index's files, run statements.
 
-The code runs in callbacks, in threads that the JVM chooses, while Spark plans a query. So it starts
-no Spark job, calls no method of the plan, and holds no lock while it waits for the store.
+The code runs in py4j callbacks, on threads that the JVM chooses, while Spark plans a query. So it
+starts no Spark job, calls no method of the plan, and holds no lock while it waits for the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from providers.errors import NoStore, SkippingError, StoreError
 from rewrite.bridge import protocol
 from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import Reader, read_message
-from rewrite.bridge.shadow import Asked, Shadow
+from rewrite.bridge.shadow import LookupSample, Shadow
 from skipping.config.settings import SETTINGS, Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
@@ -39,56 +39,61 @@ __all__ = ["Answers", "Statements", "describe_indexes", "find_original_error", "
 log = logging.getLogger("skipping")
 
 _REMEMBERED = 256
-"""Recent warnings that are not logged a second time."""
+"""Number of recent warnings that are not logged again."""
 
 _PAGE = 1 << 17
 """Maximum number of files in a response: about 15 MB, built in about 0.1 s."""
 
-_KEPT = 16
-"""Errors of statements that wait until Spark has passed on their key."""
+_ERRORS = 16
+"""Maximum number of errors of statements that wait for `find_original_error`."""
 
 _NUMBERS = {row.key: row for row in SETTINGS if row.key in ("timeout", "dynamic.maxBytes")}
-"""Settings that Java uses and Python parses."""
+"""Settings that Java uses, and that Python parses for it."""
 
 
 def table_key(table: TableId) -> str:
-    """Return a table's key in messages to and from Java."""
+    """Return the text that identifies a table in messages to and from Java."""
     return f"{table.format}\n{table.id}\n{table.root}"
 
 
 class Answers:
-    """Handle requests from Java; `asked` returns the settings with a name, and their lookup.
+    """Handles requests from Java.
 
-    A message is bytes, or the name of a file in `folder`.
+    `get_lookup` returns the settings with a name, and their lookup. A message is given as bytes, or
+    as the name of a file in `folder`.
     """
 
     def __init__(
         self,
-        asked: Callable[[str], tuple[Settings, Lookup]],
+        get_lookup: Callable[[str], tuple[Settings, Lookup]],
         folder: Folder | None = None,
         shadow: Shadow | None = None,
     ) -> None:
-        self._asked = asked
+        self._get_lookup = get_lookup
         self._folder = folder
         self._shadow = shadow
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def apply(self, envelope: str, message: bytes | str) -> bytes:
-        """Return the response. A failure becomes a reason, because an exception fails the query.
+        """Handle a request and return the response.
 
-        The envelope contains the name of the settings, and the query's remaining microseconds.
+        `envelope` contains the name of the settings, and the microseconds that the query has left.
+        On failure, the response has the reason: an exception would fail the query.
         """
         try:
             name, left = envelope.split(" ")
             deadline = time.monotonic() + int(left) / 1e6
             header, buffers = read_message(self._content(message))
             if header.get(protocol.VERSION) != protocol.CURRENT:
-                raise SkippingError("a message of Java's is of another version")
+                raise SkippingError(
+                    f"the message from Java has version {header.get(protocol.VERSION)!r:.20}, "
+                    f"expected {protocol.CURRENT}: restart Python"
+                )
             if header.get(protocol.OP) == protocol.SETTING:
                 return _message({protocol.VALUE: _number(header)})
             if header.get(protocol.OP) == protocol.NETWORK:
                 return _message(_condition(header[protocol.TEXT]))
-            settings, lookup = self._asked(name)
+            settings, lookup = self._get_lookup(name)
             match header.get(protocol.OP):
                 case protocol.PRUNED:
                     return self._find_prunable(lookup, header, buffers, settings, deadline)
@@ -107,7 +112,7 @@ class Answers:
         if not isinstance(message, str):
             return message
         if self._folder is None:
-            raise SkippingError("there is no folder for messages")
+            raise SkippingError("the message from Java is in a file, but there is no folder for it")
         return self._folder.read(message)
 
     def _find_prunable(
@@ -125,22 +130,22 @@ class Answers:
             return _message({protocol.REASON: "the table has no index"})
         reader = Reader(buffers, definition.columns)
         predicate = reader.read(header[protocol.FILTERS])
-        finding = lookup.find(
+        result = lookup.find(
             definition, predicate, reader.columns, timeout=_remaining_seconds(deadline)
         )
         if settings.shadow and self._shadow is not None:
             self._shadow.offer(
-                Asked(settings.shadow, lookup, definition, predicate, reader.columns, finding)
+                LookupSample(settings.shadow, lookup, definition, predicate, reader.columns, result)
             )
-        legs = [(leg, leg.pruned.serialize()) for leg in finding.legs]
-        pruned = finding.pruned.serialize()
+        legs = [(leg, leg.pruned.serialize()) for leg in result.legs]
+        pruned = result.pruned.serialize()
         return _message(
             {
                 protocol.TABLE: header[protocol.TABLE],
-                protocol.INDEX: finding.index,
-                protocol.GENERATION: finding.generation,
-                protocol.LINEAGE: finding.lineage,
-                protocol.N: len(finding.files),
+                protocol.INDEX: result.index,
+                protocol.GENERATION: result.generation,
+                protocol.LINEAGE: result.lineage,
+                protocol.N: len(result.files),
                 protocol.LENGTH: len(pruned),
                 protocol.LEGS: [
                     {
@@ -150,7 +155,7 @@ class Answers:
                     }
                     for leg, bitmap in legs
                 ],
-                protocol.UNUSED: finding.unused,
+                protocol.UNUSED: result.unused,
                 protocol.SECONDS: time.monotonic() - began,
             },
             pruned,
@@ -160,25 +165,25 @@ class Answers:
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
         """Return the next page of an index's files; the first page if Java's copy is stale."""
         index = header[protocol.INDEX]
-        known = lookup.entries.peek(index) or lookup.entries.get(
+        cached = lookup.entries.peek(index) or lookup.entries.get(
             index, timeout=_remaining_seconds(deadline)
         )
-        first = header[protocol.FIRST] if header[protocol.LINEAGE] == known.lineage else 0
-        files = known.entries.files.slice(first, _PAGE).combine_chunks()
-        # Only a table without a log reads the values of its partition columns from paths.
-        listed = not TableId(*header[protocol.TABLE].split("\n")).has_log
+        first = header[protocol.FIRST] if header[protocol.LINEAGE] == cached.lineage else 0
+        files = cached.entries.files.slice(first, _PAGE).combine_chunks()
+        # Only a table without a log reads its partition values from paths, so they may differ.
+        with_partitions = not TableId(*header[protocol.TABLE].split("\n")).has_log
         return _message(
             {
                 protocol.INDEX: index,
-                protocol.LINEAGE: known.lineage,
+                protocol.LINEAGE: cached.lineage,
                 protocol.FIRST: first,
-                protocol.WHOLE: known.entries.whole,
+                protocol.WHOLE: cached.entries.whole,
                 protocol.N: len(files),
             },
             files["ordinal"].to_numpy().astype("<i8").tobytes(),
             files["size"].to_numpy().astype("<i8").tobytes(),
             *_texts(files["path"]),
-            *_texts(_marks(files, listed)),
+            *_texts(_marks(files, with_partitions)),
         )
 
     def warn(self, text: str) -> None:
@@ -191,7 +196,7 @@ class Answers:
 
 
 def _number(header: Mapping[str, Any]) -> float | int | None:
-    """Return the value of a duration or a size; None if the text is wrong."""
+    """Return the value of a duration (seconds) or size (bytes); None if its text is invalid."""
     try:
         value = _NUMBERS[header[protocol.NAME]].read(header[protocol.TEXT].strip())
     except (KeyError, ValueError):
@@ -200,7 +205,7 @@ def _number(header: Mapping[str, Any]) -> float | int | None:
 
 
 def _condition(network: str) -> dict[str, str]:
-    """Return the condition on `ip` for a network, or the reason why the text names no network."""
+    """Return the SQL condition on `ip` for a network, or why the text is not a network."""
     try:
         return {protocol.VALUE: in_network("ip", network)}
     except ValueError as error:
@@ -208,10 +213,10 @@ def _condition(network: str) -> dict[str, str]:
 
 
 def _remaining_seconds(deadline: float) -> float:
-    """Return the remaining seconds; raises StoreError after the deadline."""
+    """Return the remaining seconds; raise StoreError after the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise StoreError("the query's time for asking the index is used up")
+        raise StoreError("the query has used up its time for lookups (spark.skipping.timeout)")
     return left
 
 
@@ -229,9 +234,9 @@ def _list_indexes(lookup: Lookup, deadline: float) -> bytes:
 
 
 def describe_indexes(tables: Mapping[TableId, Definition]) -> dict[str, dict[str, Any]]:
-    """Return the indexed columns of each table, and the index's revision, for Java.
+    """Return the indexed columns and a revision for each table, as Java's `IndexClient` reads them.
 
-    The revision is a text that changes with the columns and their index types.
+    The revision is a text that changes whenever the columns or their index types change.
     """
     return {
         table_key(table): {
@@ -246,15 +251,17 @@ def describe_indexes(tables: Mapping[TableId, Definition]) -> dict[str, dict[str
 
 
 class Statements:
-    """Parse (text, None) and run (text, StatementCall); return None for other statements."""
+    """Parses and runs the statements that Java's SQL parser receives."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
     def apply(self, text: str, call: Any) -> str | None:
-        """Return JSON with the schema or an error; None if `call` has the rows, or Spark parses.
+        """Parse the statement `text`, or run it if `call` is a Java `StatementCall`.
 
-        `find_original_error` returns the exception of an error.
+        Parsing returns JSON with the schema, or None for text that Spark must parse. Running gives
+        the rows to `call` and returns None. On failure, both return JSON with an error, whose
+        exception `find_original_error` returns.
         """
         try:
             if call is None:
@@ -263,30 +270,33 @@ class Statements:
             return None
         except Exception as error:
             key = secrets.token_hex(8)
-            with _passing:
+            with _errors_lock:
                 _errors[key] = error
-                while len(_errors) > _KEPT:
+                while len(_errors) > _ERRORS:
                     _errors.popitem(last=False)
             return json.dumps({"error": str(error), "key": key})
 
 
 _errors: OrderedDict[str, Exception] = OrderedDict()
-"""The most recent errors, by key: the JVM passes on only their text."""
+"""The most recent exceptions of statements, by key: the JVM only transports text."""
 
-_passing = threading.Lock()
+_errors_lock = threading.Lock()
 
 
 def find_original_error(error: PySparkException) -> Exception | None:
-    """Return the exception behind an error that Spark raised for one of our statements, or None."""
+    """Return the exception that made Spark raise `error` for one of our statements, or None."""
     parameters = error.getMessageParameters() or {}
-    with _passing:
+    with _errors_lock:
         return _errors.pop(parameters.get("skipping", ""), None)
 
 
-def _marks(files: pa.Table, listed: bool) -> pa.ChunkedArray:
-    """Return what identifies a file in addition to its path and size, in Java's spelling."""
+def _marks(files: pa.Table, with_partitions: bool) -> pa.ChunkedArray:
+    """Return a text for each file that, with its path and size, identifies it in Java.
+
+    It is the stamp and, `with_partitions`, the partition values.
+    """
     marks = files["stamp"].cast(pa.string())
-    if listed:
+    if with_partitions:
         partitions = pc.fill_null(files["partition"], "")
         partitions = pc.if_else(pc.equal(partitions, ""), "{}", partitions)
         marks = pc.binary_join_element_wise(marks, partitions, " ")
@@ -294,7 +304,7 @@ def _marks(files: pa.Table, listed: bool) -> pa.ChunkedArray:
 
 
 def _texts(values: pa.ChunkedArray) -> tuple[bytes, bytes]:
-    """Return texts in Arrow's layout: offsets that start at 0, and data."""
+    """Return strings in Arrow's layout: offsets that start at 0, and data."""
     lengths = pc.binary_length(values).to_numpy()
     data = b"".join(chunk for part in values.chunks for chunk in _octets(part))
     return np.append(0, np.cumsum(lengths)).astype("<i4").tobytes(), data

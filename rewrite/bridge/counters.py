@@ -1,7 +1,7 @@
 """Count lookups, skipped files and fallbacks for each table since the session was enabled.
 
-The logger `skipping.counters` writes them (INFO, at most once a minute, one line for each table
-with changes). With prometheus-client installed, `metrics` exports them to Prometheus.
+The logger `skipping.counters` writes the counters at INFO, at most once a minute: one line for each
+table whose counters have changed. `metrics` converts them for prometheus-client.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ log = logging.getLogger("skipping.counters")
 class TableCounters:
     """Sums over the scans of one table in completed queries.
 
-    `asked` is the number of scans with a successful lookup. `files` to `skipped_bytes` and
-    `lookup_seconds` are sums over these scans. `fallbacks` counts the other scans by the reason
-    why they did not use an index. `opened` counts the files that all scans opened.
+    `asked` is the number of scans with a successful lookup. The fields from `files` to
+    `skipped_bytes` and `lookup_seconds` are sums over these scans. `fallbacks` counts the other
+    scans, by the reason why they did not use an index. `opened` counts the files that all scans
+    opened.
     """
 
     table: str
@@ -48,13 +49,13 @@ class TableCounters:
         )
         parts = [
             f"{self.table}: {self.scans:,} scans{lookups if self.asked else ''}",
-            *(f"{count:,} not: {reason}" for reason, count in self.fallbacks.items()),
+            *(f"{count:,} without lookup: {reason}" for reason, count in self.fallbacks.items()),
         ]
         return "; ".join(parts)
 
 
 def totals(java: Any) -> tuple[TableCounters, ...]:
-    """Return the counters of all tables, which Java keeps."""
+    """Read the counters of all tables from Java."""
     return tuple(map(_counters, json.loads(java.executions().totals().json())))
 
 
@@ -78,13 +79,13 @@ def _counters(sums: Mapping[str, Any]) -> TableCounters:
 
 
 class Counting:
-    """Writes counters to the log if they changed since the last time."""
+    """Logs the counters that have changed since they were last logged."""
 
     def __init__(self) -> None:
         self._logged: dict[str, TableCounters] = {}
 
     def log(self, java: Any) -> None:
-        """Log a line for each table whose counters changed."""
+        """Log a line for each table whose counters have changed."""
         if not log.isEnabledFor(logging.INFO):
             return
         for counters in totals(java):
@@ -94,11 +95,15 @@ class Counting:
 
 
 def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> Iterator[Any]:
-    """Yield the counters as metric families of prometheus-client."""
+    """Yield the counters as metric families of prometheus-client.
+
+    `rechecked` is the number of pruned files that sampled verification has read, and `alarms` the
+    number of those that contain a match.
+    """
     from prometheus_client.core import CounterMetricFamily
 
     table = ["table"]
-    named = {
+    meanings = {
         "scans": "file scans of completed queries",
         "asked": "scans with a successful index lookup",
         "files": "files of the scans with a successful lookup",
@@ -109,7 +114,7 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
         "opened": "files that Spark opened",
         "lookup_seconds": "seconds that index lookups took",
     }
-    for name, meaning in named.items():
+    for name, meaning in meanings.items():
         family = CounterMetricFamily(f"skipping_{name}", meaning, labels=table)
         for each in tables:
             family.add_metric([each.table], getattr(each, name))
@@ -122,7 +127,7 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
             family.add_metric([each.table, reason], count)
     yield family
     yield CounterMetricFamily(
-        "skipping_alarms", "pruned files that hold a match, a fault", value=alarms
+        "skipping_alarms", "wrongly pruned files: they contain a match", value=alarms
     )
     yield CounterMetricFamily(
         "skipping_rechecked", "pruned files that verification read", value=rechecked

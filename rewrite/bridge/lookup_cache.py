@@ -1,4 +1,4 @@
-"""Cache the lookups of a session and its clones, by their settings."""
+"""Cache the `Lookup` objects of a session and its clones, by their settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _MOST = 64
 
 
 class LookupCache:
-    """Caches settings by Java's name for them; equal settings share a lookup, but for `shadow`."""
+    """Caches settings by the name that Java gave them, and one lookup for equal settings.
+
+    Settings that differ only in `shadow` share a lookup, too.
+    """
 
     def __init__(
         self,
@@ -34,8 +37,8 @@ class LookupCache:
     ) -> None:
         """Create a cache.
 
-        `read` returns the settings with a name, as JSON. `on_change` runs after a store changed,
-        with its lookup.
+        `read` returns the settings with a name, as JSON, or None. `on_change` is called with a
+        lookup after its store has changed.
         """
         self._spark = spark
         self._read = read
@@ -51,7 +54,7 @@ class LookupCache:
         return settings, self.lookup(settings)
 
     def settings(self, name: str) -> Settings:
-        """Return the settings with a name; raises SessionError if Java has forgotten it."""
+        """Return the settings with a name; raise SessionError if Java dropped them."""
         with self._lock:
             if name in self._settings:
                 self._settings.move_to_end(name)
@@ -68,7 +71,7 @@ class LookupCache:
 
     def lookup(self, settings: Settings) -> Lookup:
         """Return the lookup for these settings."""
-        key = replace(settings, shadow=0.0)  # which no lookup depends on
+        key = replace(settings, shadow=0.0)  # a lookup does not depend on it
         with self._lock:
             if key in self._lookups:
                 self._lookups.move_to_end(key)
@@ -98,7 +101,7 @@ _Value = TypeVar("_Value")
 
 
 def _insert(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Cache a value; remove the least recently used value if there are too many."""
+    """Cache a value; remove the least recently used ones beyond `_MOST`."""
     cache[key] = value
     while len(cache) > _MOST:
         cache.popitem(last=False)

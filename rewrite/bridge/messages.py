@@ -1,9 +1,10 @@
-"""Read filters from Java: a JSON tree, and columns of values as Arrow buffers.
+"""Decode filters from Java: a JSON tree, and columns of values as Arrow buffers.
 
-`PredicateEncoder.java` and `MessageWriter.java` write them. The tree is exact, NOT included, and
-this module pushes negations down to the leaves before a leaf becomes unknown. A condition without
-an exact form is a WEAK node with two sides. The condition implies HOLDS where it is true, and FAILS
-where it is false; the reader takes FAILS under an odd number of negations.
+`PredicateEncoder.java` and `MessageWriter.java` write them. The tree is exact and may contain NOT.
+This module pushes each NOT down to the leaves, before it replaces an unsupported leaf with Unknown.
+A condition without an exact form is a WEAK node with two predicates: HOLDS is true wherever the
+condition is true, and FAILS is true wherever the condition is false. Under an odd number of NOTs
+the reader uses FAILS, else HOLDS.
 """
 
 from __future__ import annotations
@@ -49,23 +50,27 @@ _TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
 
 
 def read_message(message: bytes) -> Message:
-    """Split a message: header length (4 bytes, little-endian), JSON header, buffers.
+    """Split a message into its JSON header and its buffers (layout: see `protocol`).
 
-    Raises SkippingError if they do not fill the message exactly.
+    Raises SkippingError if the lengths in the header do not add up to the length of the message.
     """
     view = memoryview(message)
     end = 4 + int.from_bytes(view[:4], "little")
     if len(view) < end:
-        raise SkippingError("the message is truncated")
+        raise SkippingError("the message from Java is truncated")
     try:
         header = json.loads(bytes(view[4:end]))
     except (ValueError, RecursionError) as error:
-        raise SkippingError(f"the message's header is not JSON: {type(error).__name__}") from error
+        raise SkippingError(
+            f"the message from Java has an invalid JSON header: {type(error).__name__}"
+        ) from error
     lengths = header.get(protocol.LENGTHS, []) if isinstance(header, dict) else None
     if not isinstance(lengths, list) or not all(type(n) is int and n >= 0 for n in lengths):
-        raise SkippingError("the message's header does not say how long its parts are")
+        raise SkippingError("the message from Java has no valid buffer lengths in its header")
     if end + sum(lengths) != len(view):
-        raise SkippingError("the message is not as long as its header says")
+        raise SkippingError(
+            f"the message from Java has {len(view)} bytes, expected {end + sum(lengths)}"
+        )
     buffers = []
     for length in lengths:
         buffers.append(view[end : end + length])
@@ -74,9 +79,9 @@ def read_message(message: bytes) -> Message:
 
 
 class Reader:
-    """Reads one tree; afterwards `columns` contains the columns in it, by identity.
+    """Reads one tree of conditions. After `read`, `columns` has the columns in it, by identity.
 
-    `indexed` are the columns of the index, which may include multi-column ones.
+    `indexed` has the columns of the index; the multi-column ones are used for tuples.
     """
 
     def __init__(
@@ -87,7 +92,7 @@ class Reader:
         self.columns: dict[str, QueryColumn] = {}
 
     def read(self, node: dict[str, Any]) -> Predicate:
-        """Return the predicate of a tree with normalised values. Trees can be of any depth."""
+        """Return the predicate for a tree of any depth, with normalised values."""
         order: list[tuple[dict[str, Any], bool]] = []
         todo = [(node, False)]
         while todo:
@@ -101,7 +106,7 @@ class Reader:
             order.append((node, negated))
             if node[protocol.OP] in (protocol.AND, protocol.OR):
                 todo.extend((leg, negated) for leg in node[protocol.LEGS])
-        built: list[Predicate] = []  # in reversed order, operands come before their node
+        built: list[Predicate] = []  # reversed, so that operands are built before their node
         for node, negated in reversed(order):
             if node[protocol.OP] in (protocol.AND, protocol.OR):
                 first = len(built) - len(node[protocol.LEGS])
@@ -112,9 +117,8 @@ class Reader:
             elif node[protocol.OP] == protocol.UNKNOWN:
                 built.append(Unknown(node[protocol.WHY]))
             elif node[protocol.OP] == protocol.TUPLES:
-                # Java never negates it: `=` of structs is never null, unlike `=` of a leaf.
-                told = Unknown("tuples") if negated else And(tuple(self._tuples(node)))
-                built.append(told)
+                # Java never negates tuples: `=` of structs is never null, unlike `=` of a leaf.
+                built.append(Unknown("tuples") if negated else And(tuple(self._tuples(node))))
             else:
                 leaf = self._leaf(node, negated=negated)
                 built.append(negate(leaf) if negated else leaf)
@@ -131,7 +135,7 @@ class Reader:
         if values is None:
             return Unknown(f"{self.columns[column].name} compared with another type")
         if node[protocol.OP] == protocol.IN:
-            # `a NOT IN (1, NULL)` is never true. Without the null it could be true.
+            # `a NOT IN (1, NULL)` is never true, so the null must not be dropped.
             return (
                 And(())  # negated: Or(())
                 if negated and node[protocol.NULLS]
@@ -143,7 +147,7 @@ class Reader:
         return Compare(column, node[protocol.COMPARE], value, node.get(protocol.OF, ""))
 
     def _tuples(self, node: dict[str, Any]) -> Iterator[In]:
-        """Yield the tuples of each multi-column index column that these columns contain."""
+        """Yield an In for each multi-column index column whose columns are all in the tuples."""
         arrays: dict[str, pa.Array] = {}
         for named, given in zip(node[protocol.COLUMNS], node[protocol.VALUES], strict=True):
             column = self._column(named)
@@ -180,12 +184,14 @@ class Reader:
 
     def _parts(self, numbers: Sequence[int]) -> list[memoryview]:
         if not all(type(i) is int and 0 <= i < len(self._buffers) for i in numbers):
-            raise SkippingError(f"the message has no buffer {numbers}, only {len(self._buffers)}")
+            raise SkippingError(
+                f"the message from Java refers to buffers {numbers}, but has {len(self._buffers)}"
+            )
         return [self._buffers[i] for i in numbers]
 
 
 def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array:
-    """Return an Arrow array over buffers of `MessageWriter.values`.
+    """Return an Arrow array over buffers that `MessageWriter.values` in Java wrote.
 
     Raises SkippingError if the buffers do not have the expected sizes.
     """
@@ -197,11 +203,11 @@ def _array(type: pa.DataType, n: int, buffers: Sequence[memoryview]) -> pa.Array
         starts = np.frombuffer(offsets, "<i4")
         within = len(starts) == n + 1 and starts[0] == 0 and starts[-1] <= len(data)
         if not within or bool((np.diff(starts) < 0).any()):
-            raise SkippingError("the message has wrong offsets of texts")
+            raise SkippingError("the message from Java has invalid string offsets")
         return pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
     (values,) = buffers
     if len(values) != n * (16 if types.is_decimal(type) else 8):
-        raise SkippingError(f"the message does not have {n} values, as its header says")
+        raise SkippingError(f"the message from Java does not have {n} values, as in its header")
     if types.is_decimal(type):
         return pa.Array.from_buffers(type, n, [None, pa.py_buffer(values)])
     if types.is_floating(type):

@@ -1,4 +1,4 @@
-"""Define the keys of messages between Java and Python, which `Protocol.java` repeats.
+"""Define the JSON keys of messages between Java and Python; `Protocol.java` defines the same keys.
 
 A message is the length of its header (4 bytes, little-endian), the header as JSON, and buffers.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 CURRENT: Final = 2
-"""The version of the format. A message with another version is refused."""
+"""The version of the message format. A message with another version raises an error."""
 
 # Keys of objects.
 OP: Final = "op"

@@ -1,7 +1,7 @@
-"""Verify a sample of the pruned files in the background, and raise alarms for wrong ones.
+"""Verify a sample of the pruned files in the background; a file that contains a match is an alarm.
 
-A query puts its lookup into a short queue, and drops it if the queue is full. One thread reads the
-files. Its failures do not affect queries: they are only logged.
+A query puts its lookup into a short queue, unless the queue is full. One thread reads the files.
+Failures of this thread are only logged; they do not affect queries.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ from skipping.sources.stored import stored_name
 from skipping.stores import find_identities
 from skipping.tables.open import open_table
 
-__all__ = ["Alarm", "Asked", "Shadow"]
+__all__ = ["Alarm", "LookupSample", "Shadow"]
 
 log = logging.getLogger("skipping")
 
-_WAITING = 32
-_FILES = 256
-"""Maximum number of files to verify for one lookup, whatever the share is."""
+_QUEUE = 32
+"""Maximum number of lookups in the queue."""
 
-_KEPT = 1_000
+_FILES = 256
+"""Maximum number of files to verify for one lookup."""
+
+_ALARMS = 1_000
 """Maximum number of alarms in memory; the oldest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A file that an index pruned although it holds a match."""
+    """A wrongly pruned file: it contains a row that matches the query."""
 
     table: str
     index: str
@@ -52,21 +54,21 @@ class Alarm:
 
     def __str__(self) -> str:
         return (
-            f"the skipping index of {self.table} pruned {self.path}, which holds a match: "
-            f"DROP SKIPPING INDEX ON {self.table}, and please report this"
+            f"the skipping index of {self.table} pruned {self.path}, which contains a match: "
+            f"run DROP SKIPPING INDEX ON {self.table}, and please report this"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One lookup and its result. `share` is the fraction of the pruned files to verify."""
+class LookupSample:
+    """A lookup and its result; `share` is the fraction of the pruned files to verify."""
 
     share: float
     lookup: Lookup
     definition: Definition
     predicate: Predicate
     columns: dict[str, QueryColumn]
-    finding: LookupResult
+    result: LookupResult
 
 
 class Shadow:
@@ -74,21 +76,21 @@ class Shadow:
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
         self._session = session
-        self._queue: queue.Queue[Asked | None] = queue.Queue(_WAITING)
+        self._queue: queue.Queue[LookupSample | None] = queue.Queue(_QUEUE)
         self._stopped = False
         self._random = random.Random()
         self._started = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.alarms: deque[Alarm] = deque(maxlen=_KEPT)
+        self.alarms: deque[Alarm] = deque(maxlen=_ALARMS)
         self.files = 0
         """Number of verified files."""
 
-    def offer(self, asked: Asked) -> None:
+    def offer(self, sample: LookupSample) -> None:
         """Queue a lookup for verification; drop it if the queue is full. Never waits."""
-        if not asked.finding.pruned or self._stopped:
+        if not sample.result.pruned or self._stopped:
             return
         try:
-            self._queue.put_nowait(asked)
+            self._queue.put_nowait(sample)
         except queue.Full:
             return
         with self._started:
@@ -113,39 +115,39 @@ class Shadow:
 
     def _work(self) -> None:
         while not self._stopped:
-            asked = self._queue.get()
-            if asked is None:
+            sample = self._queue.get()
+            if sample is None:
                 continue
             try:
-                self._check(asked)
+                self._check(sample)
             except Exception as error:
-                # The table was dropped, or the session has ended: no query is affected.
+                # For example, the table was dropped or the session has ended.
                 log.debug("cannot verify pruned files: %s", error)
             finally:
                 self._queue.task_done()
 
-    def _check(self, asked: Asked) -> None:
-        definition = asked.definition
-        files = asked.lookup.entries.get(definition.index).entries.files
-        pruned = [o in asked.finding.pruned for o in files["ordinal"].to_pylist()]
-        picked = [gone and self._random.random() < asked.share for gone in pruned]
-        some = files.filter(pa.array(picked, pa.bool_())).slice(0, _FILES)
+    def _check(self, sample: LookupSample) -> None:
+        definition = sample.definition
+        files = sample.lookup.entries.get(definition.index).entries.files
+        pruned = [o in sample.result.pruned for o in files["ordinal"].to_pylist()]
+        picked = [is_pruned and self._random.random() < sample.share for is_pruned in pruned]
+        files = files.filter(pa.array(picked, pa.bool_())).slice(0, _FILES)
         spark = self._session()
         table = open_table(spark, stored_name(spark, definition))
         if table.id != definition.table:
             return  # the name belongs to another table now
-        # Open only files that the table lists: the store may name others.
-        some = some.filter(find_identities(some, table.files()).is_valid())
-        found = verify_files(
-            some.select(["ordinal", "path", "size", "stamp", "partition"]),
+        # Open only files that the table lists: others may have written paths into the store.
+        files = files.filter(find_identities(files, table.files()).is_valid())
+        verified = verify_files(
+            files.select(["ordinal", "path", "size", "stamp", "partition"]),
             definition,
             table.columns(),
-            asked.predicate,
-            asked.columns,
+            sample.predicate,
+            sample.columns,
             dated=not table.has_log,
         )
-        self.files += found.files
-        for path in found.wrong:
+        self.files += verified.files
+        for path in verified.wrong:
             now = datetime.now(timezone.utc)
             alarm = Alarm(definition.name, definition.index, path, now)
             self.alarms.append(alarm)

@@ -22,17 +22,17 @@ from skipping.lookup.lookup import Lookup
 __all__ = ["StoreWatcher"]
 
 _SHORTEST, _LONGEST = 0.2, 60.0
-"""Seconds between two reads of a store, whatever `cache.ttl` is."""
+"""Limits in seconds for the time between two reads of a store, which `cache.ttl` sets."""
 
 _TIMEOUT = 10.0
-"""Seconds that a read of a store may take."""
+"""Timeout in seconds for reading a store."""
 
 _LOG_INTERVAL = 60.0
-"""Seconds between two lines of counters in the log."""
+"""Minimum seconds between two times that counters are logged."""
 
 
 class StoreWatcher:
-    """Reads each store that a session names about every `cache.ttl` of that session.
+    """Reads the store in each session's settings about every `cache.ttl`, on its own thread.
 
     The thread ends with the Spark context and then calls `on_end`.
     """
@@ -57,17 +57,17 @@ class StoreWatcher:
         self._is_running = False
 
     def start(self) -> None:
-        """Start the thread, unless it runs."""
+        """Start the thread if it is not running."""
         if not self._is_running:
             self._is_running = True
             threading.Thread(target=self._run, name="skipping", daemon=True).start()
 
     def publish(self, only: Collection[Lookup] | None = None) -> None:
-        """Tell Java which tables have an index, for the settings of each session.
+        """Send Java the tables that have an index, for the settings of each session.
 
-        With `only`, for settings that use one of these lookups: a slow store delays no other.
+        With `only`, skip settings that use another lookup, so that a slow store delays no other.
         """
-        # A store's change reaches every Lookup of the process, those of earlier sessions too.
+        # A change of the store also notifies lookups of sessions that have ended.
         if self._has_ended():
             return
         settings = self._java.settings()
@@ -85,12 +85,12 @@ class StoreWatcher:
                 if indexes[lookup] is not None:
                     self._java.setIndexed(name, indexes[lookup])
             except SkippingError:
-                # Java keeps its list and goes on to send lookups; their responses have the reason.
+                # Java keeps its list. It still sends lookups, and their responses have the reason.
                 continue
             except Py4JNetworkError:
                 raise
             except Exception as error:
-                self._warn(f"cannot watch a store: {type(error).__name__}: {error}")
+                self._warn(f"cannot read a store: {type(error).__name__}: {error}")
 
     def _run(self) -> None:
         logged = time.monotonic()
@@ -105,7 +105,7 @@ class StoreWatcher:
             except Exception as error:
                 if self._has_ended() or not self._is_java_alive():
                     break
-                self._warn(f"retrying to watch the store after {type(error).__name__}: {error}")
+                self._warn(f"watching the stores failed, retrying: {type(error).__name__}: {error}")
         self._on_end()
 
     def _find_due(self) -> set[Lookup]:

@@ -1,1 +1,1 @@
-"""Report what queries skipped, and why not more: explanations, history, metrics."""
+"""Report which files queries skipped, and why they read the others: explain, history, metrics."""

@@ -1,4 +1,4 @@
-"""Explain which files a query skipped, by which condition, and why not more."""
+"""Explain which files a query skipped, by which condition, and why it read the others."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from skipping.parser.lexer import first_line
 __all__ = [
     "Explanation",
     "explain",
-    "foresee",
+    "explain_plan",
     "read_action",
     "read_scans",
     "require_frame",
     "require_hooks",
-    "require_settled_hooks",
     "statement_of",
+    "wait_for_records",
 ]
 
 
@@ -37,9 +37,9 @@ class Explanation:
     """The scans in the last execution of a DataFrame, or in its plan if it has not run.
 
     `execution` is Spark's name and id of the execution, and `seconds` its duration. Both are None
-    for a plan, and for a run as an RDD (`foreach`, `rdd`), which Spark does not record as an
-    execution; after such a run the scans still have the opened files. `statement` is the beginning
-    of the SQL, if it was SQL. Notebooks display an explanation as a chart.
+    for a plan. They are also None after `foreach` or `rdd`, which Spark does not record as an
+    execution; the scans then still show the opened files. `statement` is the beginning of the SQL
+    text, if there is one. Notebooks display an explanation as a chart.
     """
 
     scans: tuple[ScanPlan, ...]
@@ -49,7 +49,7 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The heading: the execution, or that it is a plan."""
+        """The heading: the execution's id with its statement or action, or that this is a plan."""
         if self.execution is not None:
             name, id = self.execution
             return f"execution {id}" + (f": {self.statement}" if self.statement else f" ({name})")
@@ -59,11 +59,11 @@ class Explanation:
 
     @property
     def times(self) -> tuple[tuple[str, float], ...]:
-        """Total seconds of the lookups, of collecting keys, and of the run, with their names."""
-        asked = [scan.seconds for scan in self.scans if scan.seconds is not None]
+        """(name, seconds) pairs: total time of lookups, collecting keys, and the execution."""
+        lookups = [scan.seconds for scan in self.scans if scan.seconds is not None]
         keys = [k.seconds for scan in self.scans for k in scan.keys if k.keys is not None]
         ran = [] if self.seconds is None else [self.seconds]
-        named = (("looked up", asked), ("collected keys", keys), ("ran", ran))
+        named = (("looked up", lookups), ("collected keys", keys), ("ran", ran))
         return tuple((name, sum(seconds)) for name, seconds in named if seconds)
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,25 +90,26 @@ class Explanation:
 def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
     """Return the scans of a query, with the files that were or would be skipped.
 
-    By default, explain the last execution with the DataFrame (by show, collect, count, write, ...).
-    Of a command, this includes all its scans in order: to find the affected rows, then to rewrite
-    files. If there was no execution, or with `dry_run`, explain the plan: the index evaluates the
-    conditions, but no data is read and nothing is executed. SQL text is planned, in the active
-    session. Only an execution has keys of joins. Conditions are shown with values only if
-    `spark.skipping.explain.values` is true when the query is planned.
+    By default, explain the last execution of the DataFrame (by show, collect, count, write, ...).
+    For a command, this includes all its scans: those that find the affected rows, then those that
+    rewrite files. If there was no execution, or with `dry_run`, explain the plan: the index
+    evaluates the conditions, but no data is read and nothing is executed. SQL text is planned in
+    the active session. Join keys are shown only for an execution, because a plan collects none.
+    Values in conditions are shown only if `spark.skipping.explain.values` is true when the query is
+    planned.
 
     Raises SessionError without `rewrite.enable` and for a DataFrame of Spark Connect,
     StatementError for SQL that is not a query, TypeError for other arguments.
     """
     if isinstance(query, str):
         spark = active_session()
-        return foresee(spark, plan_of(spark, query))
+        return explain_plan(spark, plan_of(spark, query))
     require_frame(query, "explain")
     spark = query.sparkSession
     execution = query._jdf.queryExecution()
     if dry_run:
-        return foresee(spark, execution.logical())
-    hooks = require_settled_hooks(spark)
+        return explain_plan(spark, execution.logical())
+    hooks = wait_for_records(spark)
     executions = json.loads(hooks.java.executions().of(execution))
     if executions:
         return _of_last(executions)
@@ -119,24 +120,23 @@ def explain(query: DataFrame | str, *, dry_run: bool = False) -> Explanation:
 
 
 def _of_last(executions: Sequence[Mapping[str, Any]]) -> Explanation:
-    """Explain the last execution with a scan, or all scans of the command that it belongs to."""
-    reading = [e for e in executions if _scans(e)] or executions
-    last = reading[-1]
-    parts = [e for e in reading if e["root"] == last["root"]]
-    whole = next((e for e in executions if e["id"] == last["root"]), last)
-    scans = [scan for part in parts for scan in _scans(part)]
+    """Explain the last execution that has scans; if a command started it, the whole command."""
+    with_scans = [e for e in executions if _scans(e)] or executions
+    last = with_scans[-1]
+    root = next((e for e in executions if e["id"] == last["root"]), last)
+    scans = [scan for e in with_scans if e["root"] == last["root"] for scan in _scans(e)]
     return Explanation(
-        read_scans(scans), (read_action(whole), whole["id"]), whole["seconds"], statement_of(whole)
+        read_scans(scans), (read_action(root), root["id"]), root["seconds"], statement_of(root)
     )
 
 
 def read_action(execution: Mapping[str, Any]) -> str:
-    """Return the action by its name in Python: `collect`, not `collectToPython`."""
+    """Return the execution's action under its name in Python: `collect`, not `collectToPython`."""
     return str(execution["name"]).removesuffix("ToPython")
 
 
 def statement_of(execution: Mapping[str, Any]) -> str | None:
-    """Return the beginning of the execution's SQL, with values only if they may be shown."""
+    """Return the beginning of the execution's SQL; values are `?` unless they may be shown."""
     text = execution.get("statement")
     if text is None:
         return None
@@ -145,29 +145,29 @@ def statement_of(execution: Mapping[str, Any]) -> str | None:
 
 
 def _scans(execution: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # Delta reads its log with scans of its own, which do not belong to the query.
+    # Leave out the scans with which Delta reads its log.
     return [scan for scan in execution["scans"] if "/_delta_log/" not in scan["table"]]
 
 
 def require_hooks(spark: SparkSession) -> Hooks:
-    """Return the hooks of a session; raises SessionError without `rewrite.enable`."""
+    """Return the hooks of a session; raise SessionError without `rewrite.enable`."""
     hooks = find_hooks(spark)
     if hooks is None:
         raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
     return hooks
 
 
-def require_settled_hooks(spark: SparkSession) -> Hooks:
-    """Return the hooks after they have recorded all executions; raises as `require_hooks`."""
+def wait_for_records(spark: SparkSession) -> Hooks:
+    """Wait until all executions are recorded, then return the hooks; raise as `require_hooks`."""
     hooks = require_hooks(spark)
-    # Spark's listener thread records executions, possibly later than the query returns.
+    # Spark's listener thread may record an execution only after the query has returned.
     with suppress(Py4JJavaError):  # on a busy server the wait times out: use what is recorded
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     return hooks
 
 
 def require_frame(given: object, use: str) -> None:
-    """Raise TypeError unless it is a DataFrame, SessionError if it is one of Spark Connect."""
+    """Raise TypeError unless `given` is a DataFrame, SessionError for one of Spark Connect."""
     if not isinstance(given, DataFrame):
         raise TypeError(
             f"{use} takes a Spark DataFrame or the SQL text of a query, not a "
@@ -180,8 +180,8 @@ def require_frame(given: object, use: str) -> None:
         )
 
 
-def foresee(spark: SparkSession, plan: Any) -> Explanation:
-    """Plan a logical plan again and explain it, without executing commands in it."""
+def explain_plan(spark: SparkSession, plan: Any) -> Explanation:
+    """Plan this logical plan again and explain it, without executing its commands."""
     hooks = require_hooks(spark)
     jvm: Any = spark.sparkContext._jvm
     skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
@@ -196,14 +196,14 @@ def _without_read_counts(scans: Sequence[ScanPlan]) -> tuple[ScanPlan, ...]:
 
 
 def read_scans(scans: Sequence[Mapping[str, Any]]) -> tuple[ScanPlan, ...]:
-    """Convert Java's descriptions of scans."""
+    """Convert the scans in Java's JSON to ScanPlan."""
     return tuple(_plan(_printable(scan)) for scan in scans)
 
 
 def _printable(value: Any) -> Any:
-    """Return a JSON value with all texts safe for a terminal."""
+    """Return a JSON value whose strings are safe to print on a terminal."""
     if isinstance(value, Mapping):
-        return {key: _printable(each) for key, each in value.items()}
+        return {key: _printable(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return list(map(_printable, value))
     return printable(value) if isinstance(value, str) else value
@@ -213,7 +213,8 @@ def _without_match(scan: Mapping[str, Any]) -> int:
     """Return a lower bound for the number of opened files without a matching row.
 
     Spark counts the rows after the filter for all files together. With n such rows, at most n files
-    have a match. The count is complete only if no operator, such as LIMIT, stopped the scan early.
+    have a match. Returns 0 if an operator such as LIMIT stopped the scan early, because then its
+    row count is incomplete.
     """
     if not scan.get("drained") or "rows" not in scan:
         return 0
@@ -235,7 +236,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
         reason=scan.get("reason"),
         unused=(
             *scan.get("unused", ()),
-            *(() if collected else (f"keys of a join: {why}" for why in without_keys)),
+            *(() if collected else (f"keys of a join: {reason}" for reason in without_keys)),
         ),
         keys=keys,
         rows=tuple(scan["rows"]) if keys and "rows" in scan else None,

@@ -1,4 +1,4 @@
-"""Report past queries and what they skipped."""
+"""Report past queries and the files that they skipped."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rewrite.bridge.install import find_hooks
 from rewrite.observe.explain import (
     read_action,
     read_scans,
-    require_settled_hooks,
     statement_of,
+    wait_for_records,
 )
 from rewrite.observe.rows import describe_scan, rows_of
 from skipping.lookup.scan_plan import ScanPlan
@@ -27,20 +27,20 @@ __all__ = ["history", "list_unindexed_conditions", "rows_of_history"]
 
 
 def history(spark: SparkSession) -> DataFrame:
-    """Return the file scans of the application's last 100 executions, oldest first, a row per scan.
+    """Return one row for each file scan of the application's last 100 executions, oldest first.
 
-    `root` is the execution of the command around it, or its own execution. `statement` is the
-    beginning of the SQL. Without a successful lookup `files` to `pruned_bytes` are null and
-    `reason` has the reason. Conditions have no values, as in `explain`. Scans of files that cannot
-    have an index, and reads of a cached DataFrame, are left out. Raises SessionError without
-    `rewrite.enable`.
+    `root` is the id of the enclosing command's execution, or of this one. `statement` is the
+    beginning of the SQL. If the lookup failed or none ran, the columns from `files` to
+    `pruned_bytes` are null, and `reason` says why. Conditions are shown without values, as in
+    `explain`. Scans of files that cannot have an index, and reads of a cached DataFrame, are left
+    out. Raises SessionError without `rewrite.enable`.
     """
     return frame_of_rows(spark, ShowHistory.schema, rows_of_history(spark))
 
 
 def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple[Any, ...]]:
-    """Return the rows of `history`; with `table`, a full name in any case, only those of it."""
-    executions = json.loads(require_settled_hooks(spark).java.executions().recent())
+    """Return the rows of `history`; with `table` (full name, case-insensitive), only its rows."""
+    executions = json.loads(wait_for_records(spark).java.executions().recent())
     statements = {execution["id"]: statement_of(execution) for execution in executions}
     described = (
         {
@@ -57,14 +57,11 @@ def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple
 
 
 def list_unindexed_conditions(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
-    """Return the conditions on a table that no index could use (`VainQuestions.java`).
-
-    The list is empty in a session without hooks.
-    """
+    """Return the conditions on a table that no index could use; empty without hooks."""
     if find_hooks(spark) is None:
         return []
-    questions = require_settled_hooks(spark).java.executions().questions()
-    conditions: list[dict[str, Any]] = json.loads(questions.of(table_key(table)))
+    recorded = wait_for_records(spark).java.executions().questions()
+    conditions: list[dict[str, Any]] = json.loads(recorded.of(table_key(table)))
     return conditions
 
 

@@ -1,7 +1,7 @@
-"""Render an explanation for notebooks: the text of the terminal, and bars to scale.
+"""Render an explanation as HTML for notebooks: the terminal's details, and proportional bars.
 
-The result is one HTML fragment without scripts or external resources. It is a readable table also
-in viewers that remove its style sheet. All text is escaped.
+The result is one HTML fragment without scripts or external resources. Viewers that remove its style
+sheet still show a readable table. All text is escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DARK = (
     "--ink:#e3e8ed;--quiet:#9aa7b4;--paper:#16191d;--line:#333a42;--track:#262c33;"
     "--left:#6d9dce;--gone:#6b7a89;--kept:#e5765c;--rows:#a394d6;--warn:#e0a54a"
 )
-# The page's own theme wins over the system's: a dark Jupyter on a bright desktop.
+# The page's theme overrides the system's, for example a dark Jupyter on a light desktop.
 _THEMES = (
     f".skipping-explain{{{_LIGHT}}}"
     f"@media (prefers-color-scheme:dark){{.skipping-explain{{{_DARK}}}}}"
@@ -87,7 +87,7 @@ _STYLE = "<style>" + _THEMES + _SHAPES.replace("\n ", "").replace("\n", "") + "<
 
 
 def render(title: str, scans: Sequence[ScanPlan], times: Sequence[tuple[str, float]] = ()) -> str:
-    """Return an HTML fragment for an execution or a plan; `times` are names and seconds."""
+    """Return an HTML fragment for an execution or a plan; `times` has (name, seconds) pairs."""
     body = "".join(map(_scan, scans)) or "<div class='scan'>no file scan</div>"
     return (
         f"{_STYLE}<div class='skipping-explain'>"
@@ -97,7 +97,7 @@ def render(title: str, scans: Sequence[ScanPlan], times: Sequence[tuple[str, flo
 
 
 def _all(scans: Sequence[ScanPlan]) -> str:
-    """Render the sum of the files of all scans; an empty text unless there are several."""
+    """Render the number of files of all scans together; empty text for a single scan."""
     ends = [(scan.funnel[0].files, _last(scan)) for scan in scans if scan.funnel]
     if len(ends) < 2 or any(None in end for end in ends):
         return ""
@@ -106,7 +106,7 @@ def _all(scans: Sequence[ScanPlan]) -> str:
 
 
 def _last(scan: ScanPlan) -> int | None:
-    """Return the number of files that were opened, or would be."""
+    """Return the number of opened files; before an execution, of files that would be opened."""
     return scan.opened if scan.opened is not None else scan.kept
 
 
@@ -164,7 +164,7 @@ def _note(note: str) -> str:
 
 
 def _times(times: Sequence[tuple[str, float]]) -> str:
-    """Render the times; the longest bar has full width. A single time is shown with its scan."""
+    """Render the times as bars; the longest has full width. One time alone needs no bars."""
     if len(times) < 2:
         return ""
     most = max((seconds for _, seconds in times), default=0.0) or 1.0

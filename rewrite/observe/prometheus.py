@@ -1,4 +1,4 @@
-"""Report counters by table to operators, and export them to Prometheus."""
+"""Return counters for each table, and export them to Prometheus."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SessionError
 from rewrite.bridge.counters import TableCounters, metrics, totals
-from rewrite.observe.explain import require_hooks, require_settled_hooks
+from rewrite.observe.explain import require_hooks, wait_for_records
 
 __all__ = ["PrometheusCollector", "counters"]
 
 
 def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
-    """Return the counters of each table since the session was enabled, with those of its clones.
+    """Return counters for each table, summed over the session and its clones since `enable`.
 
     Raises SessionError without `rewrite.enable`.
     """
-    return totals(require_settled_hooks(spark).java)
+    return totals(wait_for_records(spark).java)
 
 
 class PrometheusCollector:
-    """A collector for a registry of prometheus-client (the extra `metrics`).
+    """A collector to register with prometheus-client (install the extra `metrics`).
 
     >>> from prometheus_client import REGISTRY, start_http_server  # doctest: +SKIP
     >>> REGISTRY.register(rewrite.PrometheusCollector(spark))  # doctest: +SKIP
@@ -31,7 +31,7 @@ class PrometheusCollector:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        """Create a collector; raises SessionError without `rewrite.enable` or prometheus-client."""
+        """Create a collector; raise SessionError without `rewrite.enable` or prometheus-client."""
         try:
             import prometheus_client  # noqa: F401
         except ModuleNotFoundError as error:
@@ -42,10 +42,10 @@ class PrometheusCollector:
         self._hooks = require_hooks(spark)
 
     def collect(self) -> Iterator[Any]:
-        """Yield the metrics for a scrape; none after the session has ended."""
+        """Yield the metrics for a scrape; nothing after the session has ended."""
         try:
-            found = totals(self._hooks.java)
-        except Exception:  # py4j's, of a JVM that has ended
+            tables = totals(self._hooks.java)
+        except Exception:  # py4j raises several types once the JVM has ended
             return
         shadow = self._hooks.shadow
-        yield from metrics(found, len(shadow.alarms), shadow.files)
+        yield from metrics(tables, len(shadow.alarms), shadow.files)

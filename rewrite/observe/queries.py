@@ -1,7 +1,7 @@
-"""Turn the text of a query into a plan, and refuse commands.
+"""Plan the SQL text of a query, and raise StatementError for a command instead of running it.
 
-Spark runs a command right after the analysis, and CALL and EXECUTE IMMEDIATE during it. So the plan
-is checked twice: after parsing and after the analysis.
+Spark runs a command right after the analysis, and CALL and EXECUTE IMMEDIATE during the analysis.
+So the plan is checked twice: after parsing and after the analysis.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ _WRITES = (
     "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
     "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
 )
-"""Classes of nodes that no query contains, also not below its root, where the plan of
-`FROM t INSERT INTO a ... INSERT INTO b` has them: its root is a union."""
+"""Classes of plan nodes that only commands contain.
 
-_AT_ONCE = "ExecuteImmediate"
-"""Part of the class name of plans that run another text."""
+They can be below the root: the plan of `FROM t INSERT INTO a ... INSERT INTO b` is a union of them.
+"""
+
+_EXECUTE_IMMEDIATE = "ExecuteImmediate"
+"""Part of the class name of plan nodes that run SQL given as a string."""
 
 
 def active_session() -> SparkSession:
-    """Return the session for SQL text; raises SessionError without an active session."""
+    """Return the active session, which plans SQL text; raise SessionError if there is none."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise SessionError("there is no active session: spark = rewrite.session()")
@@ -42,28 +44,28 @@ def active_session() -> SparkSession:
 
 
 @contextmanager
-def _as_deep_as_java_is() -> Iterator[None]:
+def _convert_stack_overflow() -> Iterator[None]:
     """Raise StatementError for text that overflows the stack of Spark's parser or analysis.
 
-    For some such texts Spark itself raises FAILED_TO_PARSE_TOO_COMPLEX.
+    For other deeply nested texts Spark itself raises FAILED_TO_PARSE_TOO_COMPLEX.
     """
     try:
         yield
     except Py4JJavaError as error:
         if error.java_exception.getClass().getName() != "java.lang.StackOverflowError":
             raise
-        # Without its cause: the trace of a stack overflow has a thousand lines.
+        # Leave out the cause: the trace of a stack overflow has a thousand lines.
         raise StatementError(
-            "the query nests too deep for Spark: divide it into simpler queries, or give the "
+            "the query is nested too deeply for Spark: divide it into simpler queries, or give the "
             "driver a larger stack (spark.driver.extraJavaOptions=-Xss16m)"
         ) from None
 
 
-@_as_deep_as_java_is()
+@_convert_stack_overflow()
 def plan_of(spark: SparkSession, text: str) -> Any:
-    """Return the parsed logical plan of a query; raises StatementError for a command.
+    """Return the parsed logical plan of a query; raise StatementError for a command.
 
-    If Spark cannot parse or analyze the text, for example for an unknown table, raises its error.
+    If Spark cannot parse or analyze the text (for example, the table is unknown), raise its error.
     """
     jvm: Any = spark.sparkContext._jvm
     state: Any = spark._jsparkSession.sessionState()
@@ -76,13 +78,14 @@ def plan_of(spark: SparkSession, text: str) -> Any:
         if error.getCondition() != "UNBOUND_SQL_PARAMETER":
             raise
         raise StatementError(
-            "a report about a query takes no parameters: write their values into the query"
+            "the query has parameters, which explain and verify do not support: write their "
+            "values into the query"
         ) from error
     _require_query(jvm, analyzed, text)
     return plan
 
 
-@_as_deep_as_java_is()
+@_convert_stack_overflow()
 def frame_of(spark: SparkSession, text: str) -> DataFrame:
     """Return the DataFrame of a query; raises the same errors as `plan_of`."""
     jvm: Any = spark.sparkContext._jvm
@@ -99,12 +102,12 @@ def _require_query(jvm: Any, plan: Any, text: str) -> None:
     while todo:
         node = todo.pop()
         name = str(node.getClass().getSimpleName())
-        if _AT_ONCE in name or any(kind.isInstance(node) for kind in writes):
+        if _EXECUTE_IMMEDIATE in name or any(kind.isInstance(node) for kind in writes):
             raise point_at(
                 text,
                 after_gap(text, 0),
-                "expected a query, this is a command and was not run: run it without this "
-                "statement, then use SHOW SKIPPING HISTORY to see its scans",
+                "expected a query, but this is a command, and it was not run: run it on its "
+                "own, then use SHOW SKIPPING HISTORY to see its scans",
             )
         for below in (node.children(), node.innerChildren()):
             todo.extend(below.apply(i) for i in range(below.size()))

@@ -1,4 +1,4 @@
-"""Convert scans to rows of reports."""
+"""Convert scans to the rows that EXPLAIN SKIPPING and the history return."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["describe_scan", "rows_of"]
 
 
 def describe_scan(scan: ScanPlan) -> dict[str, Any]:
-    """Return the columns of reports for a scan, by name.
+    """Return a scan as one row of a report: a value for each column name.
 
-    Without a successful lookup its results are None, and `reason` has the reason.
+    If the lookup failed or none ran, its results are None and `reason` says why.
     """
-    asked = scan.total is not None
+    has_lookup = scan.total is not None
     read, left = scan.rows or (None, None)
     return {
         "table": scan.table,
         "files": scan.total,
-        "pruned": scan.pruned if asked else None,
-        "unknown": scan.unknown if asked else None,
+        "pruned": scan.pruned if has_lookup else None,
+        "unknown": scan.unknown if has_lookup else None,
         "kept": scan.kept,
         "opened": scan.opened,
         "bytes": scan.bytes,
-        "pruned_bytes": scan.pruned_bytes if asked else None,
+        "pruned_bytes": scan.pruned_bytes if has_lookup else None,
         "opened_bytes": scan.opened_bytes,
         "rows_read": read,
         "rows_left": left,
@@ -41,7 +41,7 @@ def describe_scan(scan: ScanPlan) -> dict[str, Any]:
 
 
 def rows_of(schema: str, described: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Return the rows of a report with the columns of `schema` (Spark DDL), in its order."""
+    """Return each mapping as a tuple with the columns of `schema` (Spark DDL), in its order."""
     columns = StructType.fromDDL(schema)
-    assert isinstance(columns, StructType), "it has names"
-    return [tuple(each[name] for name in columns.names) for each in described]
+    assert isinstance(columns, StructType), "the schema is a list of columns"
+    return [tuple(row[name] for name in columns.names) for row in described]

@@ -1,4 +1,4 @@
-"""Run the statements about queries: return the results of this package's functions as rows."""
+"""Run EXPLAIN SKIPPING, VERIFY SKIPPING, SHOW SKIPPING HISTORY and SHOW SKIPPING COUNTERS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from rewrite.bridge.counters import TableCounters
-from rewrite.observe.explain import explain, foresee, require_hooks
+from rewrite.observe.explain import explain, explain_plan, require_hooks
 from rewrite.observe.history import rows_of_history
 from rewrite.observe.prometheus import counters
 from rewrite.observe.queries import frame_of, plan_of
@@ -22,22 +22,20 @@ __all__ = ["report"]
 
 
 def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
-    """Run a statement and return its rows; raises SessionError without `rewrite.enable`."""
+    """Run a statement and return its rows; raise SessionError without `rewrite.enable`."""
     require_hooks(spark)
     match statement:
         case Explain(query, dry_run):
             return _explain_rows(spark, query, dry_run=dry_run)
         case Verify(query):
-            found = verify(frame_of(spark, query))
-            return [(found.rows, found.opened, found.without, found.note)]
+            result = verify(frame_of(spark, query))
+            return [(result.rows, result.opened, result.without, result.note)]
         case ShowHistory(table):
-            named = None if table is None else plain_name(qualify_name(spark, table))
-            return rows_of_history(spark, named)
+            full_name = None if table is None else plain_name(qualify_name(spark, table))
+            return rows_of_history(spark, full_name)
         case ShowCounters():
             names = [field.name for field in fields(TableCounters)]
-            return [
-                tuple(_plain(getattr(each, name)) for name in names) for each in counters(spark)
-            ]
+            return [tuple(_plain(getattr(row, name)) for name in names) for row in counters(spark)]
 
 
 def _plain(value: object) -> object:
@@ -46,15 +44,15 @@ def _plain(value: object) -> object:
 
 def _explain_rows(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[Any, ...]]:
     if dry_run:
-        found = foresee(spark, plan_of(spark, query))
+        explanation = explain_plan(spark, plan_of(spark, query))
     else:
         frame = frame_of(spark, query)
         require_hooks(spark).java.executions().run(frame._jdf.queryExecution())
-        found = explain(frame)
+        explanation = explain(frame)
     return rows_of(
         Explain.schema,
         (
             {"scan": number, **describe_scan(scan), "explanation": str(scan)}
-            for number, scan in enumerate(found.scans)
+            for number, scan in enumerate(explanation.scans)
         ),
     )

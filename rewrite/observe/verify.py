@@ -1,7 +1,7 @@
 """Run a query with its indexes and without, and compare the rows.
 
-Rows are compared as a multiset, by sums of their hashes, which executors compute. So each run
-returns one row to the driver, however large the result is.
+Rows are compared as a multiset, by sums of their hashes, which Spark's executors compute. So each
+run returns one row to the driver, however large the result is.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from rewrite.observe.queries import active_session, frame_of
 __all__ = ["Verification", "alarms", "verify"]
 
 _CLOSE = 1e-11
-"""Maximum relative difference of sums of floats that are added in another order."""
+"""Maximum relative difference between two sums of the same floats, added in different orders."""
 
-_BY_ORDER = re.compile(
+_ORDER_DEPENDENT = re.compile(
     r"\b(any_value|approx_percentile|array_agg|collect_list|collect_set|first|first_value|last"
     r"|last_value|listagg|max_by|min_by|mode|nth_value|percentile_approx|string_agg)\("
 )
@@ -36,10 +36,10 @@ _ANY_ROWS = ("GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample", "Deduplica
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Two runs with the same rows: the number of rows, and of files that each run opened.
+    """The result of two runs that returned the same rows.
 
-    `opened` counts the files of the run with indexes, `without` those of the run without. `note`
-    is set if floats differ in their last digits.
+    `rows` is the number of rows, `opened` the number of files opened with indexes, `without` the
+    number of files opened without them. `note` is set if floats differ in their last digits.
     """
 
     rows: int
@@ -54,10 +54,10 @@ class Verification:
 
 
 def verify(df: DataFrame | str) -> Verification:
-    """Run a query with its indexes and without; raises WrongAnswer if the rows differ.
+    """Run a query with its indexes and without; raise WrongAnswer if the rows differ.
 
-    Rows are equal as in Spark's GROUP BY: NaN equals NaN, -0.0 equals 0.0, and the order does not
-    matter. Sums of floats may differ in their last digits, because Spark adds them in another
+    Rows are compared as by Spark's GROUP BY: NaN equals NaN, -0.0 equals 0.0, and the order does
+    not matter. Sums of floats may differ in their last digits, because Spark adds them in another
     order. Data in `df.cache()` is not computed again. SQL text runs in the active session.
 
     Raises SkippingError for a non-repeatable query (rand(), LIMIT without ORDER BY), SessionError
@@ -68,9 +68,9 @@ def verify(df: DataFrame | str) -> Verification:
     require_frame(df, "verify")
     require_hooks(df.sparkSession)
     plan: Any = df._jdf.queryExecution().analyzed()
-    chance = _chance(plan)
-    if chance is not None:
-        raise SkippingError(f"cannot verify a query that is not deterministic: {chance}")
+    reason = _find_nondeterminism(plan)
+    if reason is not None:
+        raise SkippingError(f"cannot verify a query that is not deterministic: {reason}")
     ours, explained = _run(df, plan, enabled=True)
     control, without = _run(df, plan, enabled=False)
     note = _compare(ours, control, df, explained)
@@ -92,7 +92,10 @@ def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
 
 
 def _digest(df: DataFrame) -> DataFrame:
-    """Return one row: the number of rows, sums of their hashes, and sums of their floats."""
+    """Return one row: the number of rows, sums of their hashes, and sums of their floats.
+
+    `whole` hashes all values. `coarse` leaves out finite floats, which `_close` compares by sums.
+    """
     types = [field.dataType for field in df.schema]
     named = df.toDF(*(f"c{i}" for i in range(len(types))))
     whole, coarse, sums = [F.lit(len(types))], [F.lit(len(types))], []
@@ -116,21 +119,22 @@ def _digest(df: DataFrame) -> DataFrame:
 
 def _hashable(column: Column, type: DataType) -> Column:
     """Return a column that Spark can hash: JSON text if the type contains maps or variants."""
-    return F.to_json(F.struct(column)) if _hides(type) else column
+    return F.to_json(F.struct(column)) if _is_unhashable(type) else column
 
 
-def _hides(type: DataType) -> bool:
+def _is_unhashable(type: DataType) -> bool:
     match type:
         case StructType():
-            return any(_hides(field.dataType) for field in type)
+            return any(_is_unhashable(field.dataType) for field in type)
         case ArrayType():
-            return _hides(type.elementType)
+            return _is_unhashable(type.elementType)
         case _:
             return isinstance(type, MapType) or type.typeName() == "variant"
 
 
 def _sum_hashes(values: list[Column]) -> list[Column]:
-    """Return sums of two hashes, independent of the order of rows; 38 digits do not overflow."""
+    """Return the sums of two hashes over all rows, which do not depend on the order of rows."""
+    # The sums have the type decimal(30,0), which does not overflow.
     hashes = F.xxhash64(*values), F.xxhash64(F.lit("again"), *values)
     return [F.sum(h.cast("decimal(20,0)")).alias(f"h{i}") for i, h in enumerate(hashes)]
 
@@ -145,11 +149,11 @@ def _compare(ours: Row, control: Row, df: DataFrame, explained: Explanation) -> 
         ]
         if ours["coarse"] == control["coarse"] and all(_close(ours, control, i) for i in floats):
             return "floats differ in their last digits, because rows are added in another order"
-        found = f"{ours['rows']:,} rows with the indexes and without, but not the same ones"
+        counts = f"{ours['rows']:,} rows with the indexes and without, but not the same rows"
     else:
-        found = f"{ours['rows']:,} rows with the indexes, {control['rows']:,} without"
+        counts = f"{ours['rows']:,} rows with the indexes, {control['rows']:,} without"
     raise WrongAnswer(
-        f"{found}. An index is wrong: set spark.skipping.enabled to false for correct results, "
+        f"{counts}. An index is wrong: set spark.skipping.enabled to false for correct results, "
         "rebuild the index with DROP and CREATE SKIPPING INDEX, and please report this\n"
         f"{explained}"
     )
@@ -166,8 +170,8 @@ def _count_files(explained: Explanation) -> int:
     return sum(scan.opened or 0 for scan in explained.scans)
 
 
-def _chance(plan: Any) -> str | None:
-    """Return the reason why a plan is non-repeatable, or None."""
+def _find_nondeterminism(plan: Any) -> str | None:
+    """Return the reason why two runs of a plan may return different rows, or None."""
     if not plan.deterministic():
         return "it has a function whose result differs from run to run"
     todo = [plan]
@@ -175,10 +179,10 @@ def _chance(plan: Any) -> str | None:
         node = todo.pop()
         name = str(node.nodeName())
         if name in _ANY_ROWS and not (name.endswith("Limit") and _is_sorted(node)):
-            return f"{name} returns any of the rows"
-        by_order = _BY_ORDER.search(str(node.expressions())) if name in _GROUPING else None
-        if by_order is not None:
-            return f"the result of {by_order[1]} depends on the order of rows"
+            return f"{name} may return different rows in each run"
+        match = _ORDER_DEPENDENT.search(str(node.expressions())) if name in _GROUPING else None
+        if match is not None:
+            return f"the result of {match[1]} depends on the order of rows"
         children = node.children()
         todo.extend(children.apply(i) for i in range(children.size()))
     return None
@@ -193,7 +197,7 @@ def _is_sorted(node: Any) -> bool:
 def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
     """Return the wrongly pruned files that sampled verification found, oldest first.
 
-    `spark.skipping.shadow` sets how many pruned files are verified. Raises SessionError without
-    `rewrite.enable`.
+    `spark.skipping.shadow` is the fraction of pruned files that are verified. Raises SessionError
+    without `rewrite.enable`.
     """
     return tuple(require_hooks(spark).shadow.alarms)

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from rewrite.observe.explain import read_scans, require_settled_hooks
+from rewrite.observe.explain import read_scans, wait_for_records
 from tests.rewrite.delta_rows import DeltaRows
 from tests.rewrite.differential import UNCOMPILED, make_table, settings
 from tests.rewrite.twelve_files import INDEX, ROWS, location
@@ -276,7 +276,7 @@ def outcome(work: Callable[[], object]) -> object:
 
 def looks(spark: SparkSession, seen: int) -> Iterator[Any]:
     """The scans of `indexed` since an execution that had files to leave out."""
-    for execution in json.loads(require_settled_hooks(spark).java.executions().recent()):
+    for execution in json.loads(wait_for_records(spark).java.executions().recent()):
         if execution["id"] > seen:
             for scan in read_scans(execution["scans"]):
                 if scan.total is not None and "indexed" in scan.table:
@@ -285,7 +285,7 @@ def looks(spark: SparkSession, seen: int) -> Iterator[Any]:
 
 def newest(spark: SparkSession) -> int:
     """The number of the last execution."""
-    recent = json.loads(require_settled_hooks(spark).java.executions().recent())
+    recent = json.loads(wait_for_records(spark).java.executions().recent())
     return max((execution["id"] for execution in recent), default=-1)
 
 

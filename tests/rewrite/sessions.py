@@ -363,7 +363,7 @@ def a_hook_that_something_hides_is_named(folder: Path) -> None:
             hooks.java = real
         prove, Hooks.prove = Hooks.prove, lambda *_: False  # type: ignore[method-assign]
         try:
-            with raises(SessionError, "takes no new plan rules, not even in a clone"):
+            with raises(SessionError, "plan rules cannot be added to this session"):
                 rewrite.enable(spark)
         finally:
             Hooks.prove = prove  # type: ignore[method-assign]

@@ -62,7 +62,7 @@ def test_one_format(tmp_path: Path, name: str, classes: list[str]) -> None:
     if name == "delta":
         assert seen["refusal"] is None
     else:
-        assert "the session has no Delta" in seen["refusal"]
+        assert "the session was started without Delta" in seen["refusal"]
         assert "rewrite.enable(spark) serves a session without Delta" in seen["refusal"]
 
 

@@ -181,7 +181,7 @@ class TestConnections:
         assert all(thread.daemon for thread in ours)
 
     def test_who_says_nothing_is_closed(self, server: Any, monkeypatch: Any) -> None:
-        monkeypatch.setattr(authentication, "_LOGIN", 0.3)
+        monkeypatch.setattr(authentication, "_LOGIN_TIMEOUT", 0.3)
         began = time.monotonic()
         with self.connect(server) as line:
             line.sendall(b"A\n")
@@ -194,7 +194,7 @@ class TestConnections:
             line.sendall(b"A" * (64 << 20))
 
     def test_many_do_not_keep_out(self, server: Any, monkeypatch: Any) -> None:
-        monkeypatch.setattr(authentication, "_LOGIN", 1.0)
+        monkeypatch.setattr(authentication, "_LOGIN_TIMEOUT", 1.0)
         before = threading.active_count()
         lines = [self.connect(server) for _ in range(200)]
         time.sleep(0.2)
@@ -439,7 +439,7 @@ def test_an_envelope_that_is_wrong(envelope: str) -> None:
 def test_a_question_that_comes_too_late() -> None:
     assert reply(message({"op": "indexed"}))["tables"] == {}
     late = reply(message({"op": "indexed"}), "0 0")
-    assert late["reason"] == "the query's time for asking the index is used up"
+    assert late["reason"] == "the query has used up its time for lookups (spark.skipping.timeout)"
     assert late["failed"] is True
 
 
@@ -447,7 +447,7 @@ def test_a_question_that_comes_too_late() -> None:
 def test_a_message_of_another_version(version: Any) -> None:
     """It may mean anything: nothing is pruned, and the reason says why."""
     answer = reply(message({"op": "indexed", "version": version}))
-    assert answer["reason"] == "a message of Java's is of another version"
+    assert "the message from Java has version" in answer["reason"]
     assert answer["failed"] is True
 
 
@@ -455,7 +455,10 @@ def test_a_message_in_a_file(folder: Folder) -> None:
     (folder.path / NAME).touch(mode=0o600)
     (folder.path / NAME).write_bytes(message({"op": "indexed"}))
     assert reply(NAME, folder=folder)["tables"] == {}
-    assert reply("/etc/passwd", folder=folder)["reason"] == "no message has this name"
+    assert (
+        reply("/etc/passwd", folder=folder)["reason"]
+        == "'/etc/passwd' is not the name of a message file"
+    )
     assert reply(NAME)["failed"] is True
 
 

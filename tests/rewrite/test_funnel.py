@@ -192,7 +192,7 @@ class TestDryRun:
             "CREATE TABLE never USING delta AS SELECT * FROM funnel",
             f"INSERT OVERWRITE DIRECTORY '{tmp_path / 'never'}' USING parquet SELECT 1",
         ):
-            with pytest.raises(StatementError, match="expected a query, this is a command"):
+            with pytest.raises(StatementError, match="expected a query, but this is a command"):
                 rewrite.explain(command)
         assert not (tmp_path / "never").exists()
         assert spark.sql("SHOW SKIPPING INDEXES").collect() == before

@@ -78,8 +78,8 @@ def test_a_token_over_tls(server: Server, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--connect", "0.0.0.0:0"], "Spark Connect would let in everybody"),
-        (["--thrift", "[::]:0"], "the Thrift server would let in everybody"),
+        (["--connect", "0.0.0.0:0"], "Spark Connect would accept every client"),
+        (["--thrift", "[::]:0"], "the Thrift server would accept every client"),
         (["--thrift", "0.0.0.0:0", "--conf", "spark.hadoop.hive.server2.authentication=nosasl"],
          "under any user name"),
     ],
