@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Thrift.forget_environment()
         spark = session(_builder(given))
     except (SkippingError, ImportError) as error:
-        print(f"no server: {error}", file=sys.stderr)
+        print(f"cannot start the server: {error}", file=sys.stderr)
         return 1
     end.require_cleanup()
     end.listen()  # again, because PySpark has set its own handler for SIGINT
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"ready: {', '.join(_name(service) for service in services)}", flush=True)
             is_stop_requested = _wait(spark, end)
     except SkippingError as error:
-        print(f"no server: {error}", file=sys.stderr)
+        print(f"cannot start the server: {error}", file=sys.stderr)
         is_stop_requested = False
     end.begin()  # from here on a signal ends the process immediately
     _stop(spark, services)

@@ -1,6 +1,6 @@
-"""Skipping indexes: definitions, builds, stores and lookups.
+"""Define, build, store and look up skipping indexes.
 
-Importing this package needs no Spark; modules that need it are imported on first use.
+The package can be imported without Spark; modules that need Spark are imported on first use.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "streams",
 ]
 
-_HOME = {
+_MODULES = {
     "ScanPlan": "skipping.lookup.scan_plan",
     "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
@@ -42,13 +42,13 @@ _HOME = {
     "streams": "skipping.commands.execute",
 }
 
-_OF_SPARK = {"Stream", "schema", "sql", "streams"}
+_NEED_SPARK = {"Stream", "schema", "sql", "streams"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _OF_SPARK:
+    if name in _NEED_SPARK:
         require_own("rewrite")
         require_spark()
-    return getattr(import_module(_HOME[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""Register functions of `rewrite`, which need plan hooks and which this package cannot import."""
+"""Register functions of `rewrite`: they need its plan hooks, and this package cannot import it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ __all__ = ["Analysed", "Extensions", "extend", "find_extensions"]
 
 
 class Analysed(Protocol):
-    """An `IndexedExpression`, by py4j."""
+    """An analyzed SQL expression: the Java object `IndexedExpression`, called by py4j."""
 
     def refusal(self) -> str | None:
-        """Return why it cannot be indexed, or None."""
+        """Return why the expression cannot be indexed, or None."""
 
     def text(self) -> str:
-        """Return its identity."""
+        """Return the identity of the expression."""
 
     def type(self) -> str:
         """Return the Spark type of its values."""
 
     def read(self) -> str:
-        """Return the columns in it, a list of dotted names in JSON."""
+        """Return the dotted names of its columns, as a JSON list."""
 
     def over(self, flat: str) -> Any:
-        """Return it as a Java Column, over other names for its columns, an object in JSON."""
+        """Return it as a Java Column over renamed columns; `flat` is a JSON object, old to new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extensions:
-    """Functions for sessions with hooks; in other sessions they raise SessionError."""
+    """Functions that need a session with hooks."""
 
     analyze_expression: Callable[[DataFrame, str, Mapping[str, str]], Analysed]
-    """Analyses an expression over a frame whose columns have these identities."""
+    """Analyzes a SQL expression over a frame; the mapping has the identities of its columns.
+
+    Raises DefinitionError without hooks.
+    """
 
     report: Callable[[SparkSession, Report], Sequence[tuple[Any, ...]]]
-    """Returns the rows of EXPLAIN SKIPPING, VERIFY SKIPPING and the like."""
+    """Runs a statement such as EXPLAIN SKIPPING; returns its rows. SessionError without hooks."""
 
     list_unindexed_conditions: Callable[[SparkSession, TableId], Sequence[Mapping[str, Any]]]
-    """Returns the conditions on a table that no index supported, as Java counts them."""
+    """Returns the conditions on a table that no index could use; empty without hooks."""
 
 
 _extensions: Extensions | None = None

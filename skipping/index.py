@@ -1,4 +1,4 @@
-"""The index of one table: what the SQL statements do, in Python."""
+"""Provide `SkippingIndex`, the Python interface to the index of one table."""
 
 from __future__ import annotations
 
@@ -101,16 +101,16 @@ class SkippingIndex:
         """Define an index and build it.
 
         Args:
-            source: a Spark session, or a table that is opened without Spark.
+            source: a Spark session, or a table that was opened without Spark.
             table: the name of the table, only with a Spark session.
             columns: `"tailnum VALUE_LIST(500), dep_time MIN_MAX"` as in SQL, or a list of such
-                texts. Without Spark they follow the table: `create(flights, "tailnum VALUE_LIST")`.
-            where: as WHERE of CREATE SKIPPING INDEX.
+                strings. Without Spark the second argument: `create(flights, "tailnum VALUE_LIST")`.
+            where: the condition in WHERE of CREATE SKIPPING INDEX.
             build: whether to index the existing files now.
-            store: where the index is stored; by default as the settings say.
+            store: where to store the index; by default, the store in the settings.
             timeout: as in `on`.
-            if_not_exists: return the index that the table has already, unchanged.
-            options: those of WITH: `{"auto_refresh": True}` starts a stream in this session.
+            if_not_exists: if the table already has an index, return it unchanged.
+            options: the options in WITH: `{"auto_refresh": True}` starts a stream in this session.
 
         Raises StatementError, DefinitionError, TableError, and Conflict if the table has an index.
 
@@ -118,7 +118,7 @@ class SkippingIndex:
         name, columns = (None, table) if columns is None else (table, columns)
         if columns is None:
             raise DefinitionError(
-                'name the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
+                'pass the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
                 'without Spark create(flights, "tailnum VALUE_LIST")'
             )
         text = columns if isinstance(columns, str) else ", ".join(columns)
@@ -126,7 +126,9 @@ class SkippingIndex:
         session: Any = source
         if chosen.streamed or chosen.checkpoint_location is not None:
             if name is None:
-                raise DefinitionError("a stream needs a Spark session: leave out auto_refresh")
+                raise DefinitionError(
+                    "a stream needs a Spark session: leave out auto_refresh and checkpoint_location"
+                )
             from skipping.streaming.checkpoints import require_checkpoint  # imports Spark
 
             require_checkpoint(session, chosen)
@@ -158,22 +160,22 @@ class SkippingIndex:
         store: IndexStore | str | PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """Define an index of parsed columns, without building it; raises as `create`."""
-        given = open_source(source, table).within(timeout)
-        store = given.resolve_store(store)
-        if where is not None and given.spark is not None:
-            require_same_strings(where, _read_string_rules(given.spark))
+        """Define an index on parsed columns, without building it; raise the errors of `create`."""
+        opened = open_source(source, table).within(timeout)
+        store = opened.resolve_store(store)
+        if where is not None and opened.spark is not None:
+            require_same_strings(where, _read_string_rules(opened.spark))
         definition = define_index(
             store,
-            given.table,
+            opened.table,
             columns,
-            providers=given.settings().providers,
+            providers=opened.settings().providers,
             where=where,
             options=options,
             timeout=timeout,
         )
         invalidate(store)
-        return cls(given, store, definition)
+        return cls(opened, store, definition)
 
     @classmethod
     def on(
@@ -185,23 +187,23 @@ class SkippingIndex:
         likely: IndexId | None = None,
         timeout: float | None = None,
     ) -> Self:
-        """Open the index of a table; raises DefinitionError if the table has none.
+        """Open the index of a table; raise DefinitionError if the table has none.
 
-        A table that was replaced (CREATE OR REPLACE, or dropped and created again) keeps the index
-        that was defined under its name; the next `refresh` builds it for the new table.
+        If the table was replaced (CREATE OR REPLACE, or dropped and created again), this returns
+        the index that was defined under its name; the next `refresh` builds it for the new table.
 
         Args:
             source: as in `create`.
             table: as in `create`.
             store: as in `create`.
-            timeout: seconds for this call and for each lookup; by default those of the settings:
-                of the session, or without Spark of the environment (`SKIPPING_TIMEOUT`).
-            likely: the id that the index had a moment ago, which is tried first.
+            timeout: seconds for this call and for each lookup; by default, the timeout in the
+                settings of the session, or without Spark in `SKIPPING_TIMEOUT`.
+            likely: an index id to try first, for example the one found a moment ago.
 
         """
-        given = open_source(source, table).within(timeout)
-        store = given.resolve_store(store)
-        return cls(given, store, find_index(store, given.table, likely=likely, timeout=timeout))
+        opened = open_source(source, table).within(timeout)
+        store = opened.resolve_store(store)
+        return cls(opened, store, find_index(store, opened.table, likely=likely, timeout=timeout))
 
     @staticmethod
     def analyze(
@@ -226,7 +228,7 @@ class SkippingIndex:
         """The session that opened the index; raises TableError if it was opened without Spark."""
         if spark := self._source.spark:
             return spark
-        raise TableError(f"{self.table.name} was opened without Spark, which this operation needs")
+        raise TableError(f"{self.table.name} was opened without Spark, but this operation needs it")
 
     @property
     def definition(self) -> Definition:
@@ -235,12 +237,12 @@ class SkippingIndex:
 
     @property
     def revision(self) -> Revision:
-        """The number of writes of the definition."""
+        """How often the definition was written."""
         return self._definition.revision
 
     @property
     def state(self) -> State:
-        """The part of the table that is indexed, and the last error."""
+        """The version of the table that is indexed, the status, and the last error."""
         return self.store.state(self.definition.index)
 
     @property
@@ -261,15 +263,17 @@ class SkippingIndex:
         until: int | None = None,
         retry: bool = True,
     ) -> State:
-        """Index the files of the table's newest version that have no entry, and wait for it.
+        """Index the files of the newest version that have no entry; return the state when done.
 
-        Uses the new definition if it changes meanwhile. Ctrl-C ends the build.
+        If the definition changes during the build, the build uses the new one. Ctrl-C ends the
+        build.
 
         Args:
-            token: the fencing token of the lease, for its holder.
-            limit: the maximum number of files.
-            until: the table version to index in place of the newest.
-            retry: whether to read files again that could not be read; else only when that is due.
+            token: the fencing token of the lease, if the caller holds it.
+            limit: the maximum number of files to index.
+            until: the table version to index instead of the newest.
+            retry: whether to read all files again that could not be read before; if false, only
+                those whose next attempt is due.
 
         Raises DefinitionError if the index was dropped, Conflict if another process has the lease.
 
@@ -314,8 +318,8 @@ class SkippingIndex:
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
         """Return path and size of the files that lack an entry or a sketch.
 
-        They are those of the newest version, or of `until`. Files that could not be read are among
-        them; without `retry` only when it is time to try again.
+        The files are those of the newest version, or of version `until`. They include files that
+        could not be read; if `retry` is false, only those whose next attempt is due.
         """
         if self.replaced:
             return self.table.files().select(["path", "size"])
@@ -332,18 +336,18 @@ class SkippingIndex:
         return self._plan.list_files()
 
     def reread(self) -> None:
-        """Read the definition again: other processes may have changed it."""
+        """Read the definition again, which other processes may have changed."""
         self._definition = reload_definition(self.store, self._definition)
 
     def carry_over(self) -> None:
-        """Move the definition to the current table, if the table was replaced."""
+        """If the table was replaced, define the index for the table that has its name now."""
         if not self.replaced:
             return
         providers = self._source.settings().providers
         self._definition = carry_over(self.store, self._definition, self.table, providers)
 
     def add(self, columns: str | Sequence[ColumnSpec]) -> None:
-        """Add columns or index types, and build them."""
+        """Add columns or index types (`"a, b MIN_MAX"` as in SQL), and build them."""
         specs, providers = column_specs(columns), self._source.settings().providers
         available, before = self.table.columns(), self.definition.columns
         self.alter(lambda d: add_columns(d, specs, available, providers))
@@ -351,17 +355,17 @@ class SkippingIndex:
         self.refresh()
 
     def remove(self, columns: str | Sequence[ColumnDrop]) -> None:
-        """Remove columns, or single index types of columns: `"a, b MIN_MAX"`."""
+        """Remove columns, or single index types of columns: `"a, b MIN_MAX"` as in SQL."""
         drops, providers = column_drops(columns), self._source.settings().providers
         self.alter(lambda d: drop_columns(d, drops, self.table.columns(), providers))
 
     def alter(self, change: Callable[[Definition], Definition]) -> None:
-        """Change the current definition; raises DefinitionError if it was dropped."""
+        """Apply `change` to the current definition; raise DefinitionError if it was dropped."""
         self._definition = alter_definition(self.store, self._definition, change)
         invalidate(self.store)
 
     def drop(self) -> None:
-        """Drop the index: queries do not use it any more; VACUUM removes its entries."""
+        """Drop the index: queries stop using it, and VACUUM removes its entries."""
         self.alter(lambda definition: replace(definition, dropped=True))
 
     def vacuum(self) -> int:
@@ -371,69 +375,74 @@ class SkippingIndex:
         return count
 
     def files(self, predicate: Predicate | str | None = None) -> pa.Table:
-        """Return the entries: the IDENTITY columns, and for each sketch whether it is known.
+        """Return one row for each entry: the file, and for each sketch whether it is known.
 
-        With a predicate (as in `lookup`), only those of files that it does not prune.
+        The columns are those of `skipping.stores.IDENTITY` (ordinal, path, size, ...), and a
+        boolean for each column and index type. With a predicate (as in `lookup`), only files that
+        it does not prune are returned.
         """
         columns = self.definition.columns
         known = [f"{i.sketch}_known" for i in columns]
         files = self.store.catalogue(self.definition.index, fields=known).files
         if predicate is not None:
-            gone = self._query.find_prunable(predicate, self.table.columns())
-            files = files.filter(pa.array([f not in gone for f in identities(files)], pa.bool_()))
+            pruned = self._query.find_prunable(predicate, self.table.columns())
+            files = files.filter(pa.array([f not in pruned for f in identities(files)], pa.bool_()))
         return files.rename_columns([*IDENTITY.names, *(f"{i.name} {i.kind}" for i in columns)])
 
     def lookup(self, predicate: Predicate | str) -> ScanPlan:
         """Return how many files of the table's newest version a predicate prunes.
 
-        A predicate is SQL text like WHERE of CREATE SKIPPING INDEX (`"dep_time > 2300"`), or an
-        object of `providers`: `Compare("dep_time", ">", 2300)`, with column names as in SQL and
-        Python values; `In` takes an Arrow array. Anything else is a TypeError.
+        A predicate is SQL text as in WHERE of CREATE SKIPPING INDEX (`"dep_time > 2300"`), or an
+        object from `providers` with column names as in SQL and Python values:
+        `Compare("dep_time", ">", 2300)`. `In` takes an Arrow array. Raises TypeError for other
+        objects.
         """
         return self._query.plan(predicate, self.table)
 
     def why(self, predicate: Predicate | str) -> pa.Table:
-        """Return the files of the table's newest version, and what prunes each for a predicate.
+        """Return one row for each file of the newest version: which conditions prune the file.
 
-        Columns: `path`, `size`, `ordinal` (null: the file has no entry), `pruned`, and for each
-        condition, under its label in explain, whether it alone prunes the file. Where `pruned` is
-        false, no condition prunes the file, or under an OR not all do. Predicates: see `lookup`.
+        Columns: `path`, `size`, `ordinal` (null if the file has no entry), `pruned`, and a boolean
+        for each condition, named as in explain: whether it alone prunes the file. If `pruned` is
+        false, no condition prunes the file, or some operand of an OR does not. Predicates: see
+        `lookup`.
         """
         return self._query.why(predicate, self.table)
 
     def scan(
         self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
     ) -> IndexedScan | FileScan:
-        """Return a scan of the matching rows that opens only files that can match, without Spark.
+        """Return a scan of the matching rows that opens only files that can match.
 
-        For a PyIceberg table it takes the arguments of `Table.scan` and returns the same rows with
-        the same methods (`to_arrow`, `to_pandas`, `count`, ...). For a `DeltaTable`, at its
-        version, and for a Parquet folder, as it is now, it takes a predicate as in `lookup`,
-        `selected_fields` and `limit`; the scan has `select`, `plan_files` (paths), `to_arrow`,
-        `to_arrow_batch_reader`, `to_pandas` and `count`. It evaluates the filter as Spark does; it
-        raises DefinitionError for a filter and TableError for a file where it cannot do that
-        exactly.
+        For tables that were opened without Spark. With a PyIceberg table, it takes the arguments of
+        `Table.scan`, and returns the same rows with the same methods (`to_arrow`, `to_pandas`,
+        `count`, ...). With a `DeltaTable` (the version that it has loaded) or a Parquet folder (its
+        current files), it takes a predicate as in `lookup`, `selected_fields` and `limit`. That
+        scan has `select`, `plan_files` (paths), `to_arrow`, `to_arrow_batch_reader`, `to_pandas`
+        and `count`. It evaluates the filter as Spark does. If it cannot do that exactly, it raises
+        DefinitionError for a filter and TableError for a file.
 
-        Of all, the filter may be an expression of `pyarrow.compute` or Polars, which then
-        decides which rows there are, and `keys` are the values of join keys by column, any number
-        of them: `{"h": values}`, where values are an Arrow or NumPy array, a column or frame of
-        Polars or pandas, a relation of DuckDB, another scan or a list. The rows are those whose key
-        is among them (NaN equals itself, -0.0 equals 0.0, null nothing); keys of another kind than
-        the column, such as text beside numbers, are a TypeError.
+        For all tables, the filter may also be an expression of `pyarrow.compute` or Polars; that
+        library's semantics then decide which rows match. `keys` are join keys by column,
+        `{"h": values}`, any number of them: an Arrow or NumPy array, a column or frame of Polars or
+        pandas, a relation of DuckDB, another scan, or a list. A row matches if its key is among
+        them (NaN equals NaN, -0.0 equals 0.0, null equals nothing). Keys that cannot be compared
+        with the column, such as text with a number, raise TypeError.
 
-        `to_polars()` is a LazyFrame; `to_duckdb(name, connection)` and `to_dataset()` (Arrow's)
-        read lazily, too: what the engine selects, of the files that its own filter leaves. Other
-        libraries (pandas, DataFusion, Daft) read a scan as an Arrow stream.
+        `to_polars()` returns a LazyFrame. `to_duckdb(name, connection)` and `to_dataset()`
+        (pyarrow) are lazy, too: the engine reads only the columns that it selects, from the files
+        that its own filter leaves. Other libraries (pandas, DataFusion, Daft) read a scan as an
+        Arrow stream.
 
-        Raises TableError for a table of a Spark session, where queries skip files.
+        Raises TableError for a table that was opened with Spark, whose queries skip files already.
         """
         return open_scan(self._query, self.table, row_filter=row_filter, keys=keys, **options)
 
     def verify(self, row_filter: Any = "", **options: Any) -> Verification:
-        """Read the files that a scan skips, too, and check that none has a matching row.
+        """Run a scan, read the skipped files as well, and check that they have no matching row.
 
-        Takes the arguments of `scan`. Returns the numbers of rows and files; raises WrongAnswer
-        with the files if the index is wrong. With Spark use `rewrite.verify`.
+        Takes the arguments of `scan`. Returns row and file counts; raises WrongAnswer, with the
+        names of the files, if the index is wrong. With Spark, use `rewrite.verify`.
         """
         return self.scan(row_filter, **options).verify()
 
@@ -446,17 +455,19 @@ class SkippingIndex:
         suffix: str = "_right",
         **options: Any,
     ) -> JoinScan:
-        """Return a scan of the table's rows joined with the rows of a dimension with equal keys.
+        """Return a scan that joins the table with a dimension on equal keys.
 
-        An inner join, like `USING` in Polars and DuckDB. It collects the dimension's keys first,
-        and opens only files that can have one of them. A composite of several key columns prunes by
-        their tuples. The columns are the table's, then the dimension's except its keys.
+        This is an inner join, as with `USING` in DuckDB. The dimension's keys are collected first,
+        and only files that can contain one of them are opened. If several key columns have a
+        composite, it prunes by their tuples. The result has the table's columns, then the
+        dimension's without its keys.
 
         Args:
             dimension: an Arrow table, a frame of Polars or pandas, a relation of DuckDB, or a scan.
-            on: names of columns of both, or a mapping from the table's columns to the dimension's.
+            on: names of columns that both have, or a mapping from the table's columns to the
+                dimension's.
             row_filter: as in `scan`.
-            suffix: appended to the dimension's columns whose names the table has, too.
+            suffix: appended to a dimension column whose name the table also has.
             options: as in `scan`.
 
         """
@@ -467,18 +478,18 @@ class SkippingIndex:
         )
 
     def describe(self) -> dict[str, str | None]:
-        """Return the facts that `DESCRIBE SKIPPING INDEX EXTENDED` shows, as text or None.
+        """Return what `DESCRIBE SKIPPING INDEX EXTENDED` shows, each value as text or None.
 
-        They are the table, store, state and options, the lag and the number of files; then
-        `column a.b` for each column, with its index types, and why new files get no sketch, if so.
+        The keys are the table, store, state, options, lag and number of files. Then for each column
+        (key `column a.b`) its index types and, if new files get no sketch, the reason.
         """
         gaps = find_gaps(self.definition, self.table.columns(), self._source.settings().providers)
         return describe(self.store, self.table, self.definition, self.files(), gaps)
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{i.name} {i.kind}" for i in self.definition.columns)
-        stands = standing(self.store, self.table, self.definition)
-        return f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {stands}>"
+        status = standing(self.store, self.table, self.definition)
+        return f"<SkippingIndex of {shown_name(self.definition.name)} ({kinds}): {status}>"
 
     def _repr_html_(self) -> str:
         """Return `describe` as an HTML table for notebooks; the repr if that fails."""

@@ -1,4 +1,4 @@
-"""Pictures of an index, with matplotlib (`pip install 'lakehouse-file-skipping[plot]'`)."""
+"""Plot an index with matplotlib (`pip install 'lakehouse-file-skipping[plot]'`)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT", "PRUNED", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
-KEPT, PRUNED, UNASKED = "#c8553d", "#a3b3c2", "#4878a8"
+KEPT, PRUNED, NEUTRAL = "#c8553d", "#a3b3c2", "#4878a8"
 
 _FILES = 400
-"""Maximum of files drawn, picked evenly, and of matching files drawn in addition."""
+"""Maximum number of drawn files, and of matching files that are drawn in addition."""
 
 _WITH_DOTS, _DOTS = 60, 60
-"""Limits for drawing values: of files, and of values in a file."""
+"""Values are drawn as dots if at most so many files are drawn, and the file has no more values."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMap:
-    """Files to draw: their ranges as positions, some values, and which are pruned.
+    """Files to draw.
 
-    `ticks` are positions with labels. `total` and `kept` count all files, drawn or not.
+    `low` and `high` are the ends of each file's bar on the x axis, `values` the positions of some
+    of its values, and `pruned` whether it is pruned (None without a predicate). `ticks` are
+    positions with labels. `total` counts all files, and `kept` those not pruned, drawn or not.
     """
 
     low: npt.NDArray[np.float64]
@@ -48,14 +50,14 @@ class FileMap:
 
 
 def new_axes(width: float, height: float) -> Axes:
-    """Return axes of a new figure; raises DefinitionError without matplotlib."""
+    """Return axes of a new figure; raise DefinitionError without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise DefinitionError(
             "plots need matplotlib: pip install 'lakehouse-file-skipping[plot]'"
         ) from error
-    # Not pyplot, which keeps every figure in memory and chooses a window system.
+    # pyplot would keep every figure in memory and select a window system.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure.subplots()
 
@@ -69,42 +71,45 @@ def file_map(
 ) -> Axes:
     """Draw each file of a table as a bar from the min to the max of a column.
 
-    A file with few values has dots on its bar. With a predicate (as in `SkippingIndex.lookup`), the
-    colour shows which files are pruned. Files are sorted by their ranges; of more than 400, 400 are
-    drawn, picked evenly. Reads the column in the files that are drawn.
+    Files with few values show them as dots on the bar. With a predicate (as in
+    `SkippingIndex.lookup`), the colour shows which files are pruned. Files are sorted by their
+    mins. If there are more than 400 files, 400 evenly spaced ones are drawn, and with a predicate
+    up to 400 of the files that it does not prune. Reads the column in the drawn files.
     """
     return draw_files(_make_map(index, column, predicate), column, ax=ax)
 
 
 def _make_map(index: SkippingIndex, column: str, predicate: Predicate | str | None) -> FileMap:
-    found = index.table.columns().resolve(column)
-    work = list_kinds(found, ())[:1]
+    resolved = index.table.columns().resolve(column)
+    work = list_kinds(resolved, ())[:1]
     if not work:
-        raise DefinitionError(found.refusal or f"{column} is a partition column")
-    live = index.table.files()
-    gone: npt.NDArray[np.bool_] | None = None
+        raise DefinitionError(
+            resolved.refusal or f"{column} is a partition column, which plots do not support"
+        )
+    table_files = index.table.files()
+    pruned: npt.NDArray[np.bool_] | None = None
     if predicate is not None:
-        gone = index.why(predicate)["pruned"].to_numpy()
-    picked = _evenly(np.arange(len(live)), gone)
-    (seen,) = measure_files(
-        index.spark, live.take(pa.array(picked)), [work], name=index.definition.name
+        pruned = index.why(predicate)["pruned"].to_numpy()
+    picked = _pick_evenly(np.arange(len(table_files)), pruned)
+    (sample,) = measure_files(
+        index.spark, table_files.take(pa.array(picked)), [work], name=index.definition.name
     )
-    files = seen.files.filter(seen.files["low"].is_valid())
+    files = sample.files.filter(sample.files["low"].is_valid())
     rows = picked[files["ordinal"].to_numpy()]
-    scale = _Scale(files, found.type)
+    scale = _Scale(files, resolved.type)
     return FileMap(
         scale.at(files["low"]),
         scale.at(files["high"]),
         tuple(scale.at(values.values) for values in files["keys"].combine_chunks()),
-        None if gone is None else gone[rows],
+        None if pruned is None else pruned[rows],
         scale.ticks(),
-        len(live),
-        len(live) if gone is None else int((~gone).sum()),
+        len(table_files),
+        len(table_files) if pruned is None else int((~pruned).sum()),
     )
 
 
 class _Scale:
-    """Positions of normalised values: numbers as they are, text by its rank."""
+    """Maps normalised values to positions on the x axis: a number to itself, text to its rank."""
 
     def __init__(self, files: pa.Table, type: str) -> None:
         self._type = type
@@ -135,38 +140,38 @@ class _Scale:
 
 
 def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
-    """Draw a FileMap."""
+    """Draw the files of a FileMap, with `column` as the label of the x axis."""
     order = np.lexsort((files.high, files.low))
-    shown = _evenly(order, None if files.pruned is None else files.pruned[order])
+    shown = _pick_evenly(order, None if files.pruned is None else files.pruned[order])
     ax = ax if ax is not None else new_axes(9, 2 + 3.5 * min(1.0, 0.15 + len(shown) / 60))
     rows = np.arange(len(shown))
-    gone = None if files.pruned is None else files.pruned[shown]
+    pruned = None if files.pruned is None else files.pruned[shown]
     thick = float(np.clip(220 / max(len(shown), 1), 0.6, 9))
     width = max(float(np.ptp(np.append(files.low, files.high))), 1e-9) if len(shown) else 1.0
-    for picked, colour, name, above in _groups(gone, len(shown)):
+    for picked, colour, name, layer in _groups(pruned, len(shown)):
         low, high = files.low[shown[picked]], files.high[shown[picked]]
-        ax.hlines(rows[picked], low, high, color=colour, lw=thick, zorder=above)
-        # A range that is too short to be seen.
-        least = max(0.8 * thick, 2.2 if above > 2 else 1.0)
+        ax.hlines(rows[picked], low, high, color=colour, lw=thick, zorder=layer)
+        # A bar that is too short to be visible becomes a square.
+        size = max(0.8 * thick, 2.2 if layer > 2 else 1.0)
         short = high - low < 0.004 * width
-        flat = low[short], rows[picked][short]
-        ax.scatter(*flat, s=least**2, color=colour, marker="s", lw=0, zorder=above)
+        points = low[short], rows[picked][short]
+        ax.scatter(*points, s=size**2, color=colour, marker="s", lw=0, zorder=layer)
         ax.scatter([], [], s=60, marker="s", color=colour, label=name)
     for row, file in zip(rows, shown, strict=True):
         values = files.values[file]
         if 2 < len(values) <= _DOTS and len(shown) <= _WITH_DOTS:
             ax.scatter(values, np.full(len(values), row), s=min(thick, 4), color="#222", zorder=5)
-    # Names and values are not formulas, even with dollar signs.
+    # Without parse_math, matplotlib would render text between dollar signs as a formula.
     words = [_short(text) for _, text in files.ticks]
     ax.set_xticks([at for at, _ in files.ticks], words, parse_math=False)
     ax.set_xlabel(column, parse_math=False)
-    some = f", {len(shown):,} drawn" if len(shown) < files.total else ""
-    ax.set_ylabel(f"files, by their min{some}")
+    sampled = f", {len(shown):,} drawn" if len(shown) < files.total else ""
+    ax.set_ylabel(f"files, by their min{sampled}")
     ax.set_yticks([])
     ax.set_ylim(-1, len(shown))
     ax.spines[["top", "right", "left"]].set_visible(False)
     title = format_count(files.total)
-    if gone is not None:
+    if pruned is not None:
         title += f": {files.kept:,} kept, {files.total - files.kept:,} pruned"
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     ax.set_title(title, loc="left", fontsize=11)
@@ -174,16 +179,16 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
 
 
 def format_count(files: int) -> str:
-    """Return a number of files as text."""
+    """Return a number of files as text, such as `1 file` or `1,200 files`."""
     return f"{files:,} file{'' if files == 1 else 's'}"
 
 
-def _evenly(
-    files: npt.NDArray[np.int64], gone: npt.NDArray[np.bool_] | None
+def _pick_evenly(
+    files: npt.NDArray[np.int64], pruned: npt.NDArray[np.bool_] | None
 ) -> npt.NDArray[np.int64]:
-    """Return up to _FILES of all files, and up to _FILES of the matching ones, in order."""
+    """Return up to _FILES of all files and up to _FILES of those not pruned, in order."""
     picked = np.zeros(len(files), np.bool_)
-    kept = np.zeros(0, np.int64) if gone is None else np.flatnonzero(~gone)
+    kept = np.zeros(0, np.int64) if pruned is None else np.flatnonzero(~pruned)
     for group in (np.arange(len(files)), kept):
         if len(group):
             picked[group[np.linspace(0, len(group) - 1, _FILES).astype(int)]] = True
@@ -191,11 +196,11 @@ def _evenly(
 
 
 def _groups(
-    gone: npt.NDArray[np.bool_] | None, n: int
+    pruned: npt.NDArray[np.bool_] | None, n: int
 ) -> list[tuple[npt.NDArray[np.bool_], str, str, int]]:
-    if gone is None:
-        return [(np.ones(n, np.bool_), UNASKED, "", 2)]
-    return [(gone, PRUNED, "pruned", 2), (~gone, KEPT, "kept", 3)]
+    if pruned is None:
+        return [(np.ones(n, np.bool_), NEUTRAL, "", 2)]
+    return [(pruned, PRUNED, "pruned", 2), (~pruned, KEPT, "kept", 3)]
 
 
 def _short(words: str) -> str:

@@ -1,4 +1,4 @@
-"""Progress of long operations: a bar in a terminal and in a notebook, else lines in the log.
+"""Show the progress of long operations: as a bar in a terminal or notebook, else in the log.
 
 The logger `skipping.progress` logs a line every few seconds at INFO. Short operations show nothing.
 """
@@ -18,16 +18,16 @@ __all__ = ["in_notebook", "progress"]
 log = logging.getLogger("skipping.progress")
 
 _SOON, _EVERY = 0.5, 5.0
-"""Seconds before a bar is drawn, and between lines in the log."""
+"""Seconds until a bar is drawn, and between two log lines."""
 
 
 class _LogBar(tqdm):  # type: ignore[misc]
-    """A bar that logs lines."""
+    """A tqdm bar that logs lines instead of drawing."""
 
-    monitor_interval = 0  # no drawing thread
+    monitor_interval = 0  # start no thread that redraws the bar
 
     def display(self, msg: str | None = None, pos: int | None = None) -> bool:
-        if msg != "":  # which would clear a terminal
+        if msg != "":  # tqdm clears the bar with an empty message
             log.info("%s", self._format_line())
         return True
 
@@ -41,19 +41,20 @@ class _LogBar(tqdm):  # type: ignore[misc]
 
 
 def progress(total: int | None, unit: str, what: str, *, is_background: bool = False) -> tqdm[Any]:
-    """Return a context whose `update(n)` adds n to the progress, of `total` if that is known.
+    """Return a context manager that shows progress; its `update(n)` adds n.
 
-    `unit` is a plural such as "files". With `is_background` it is logged, not drawn.
+    `total` is the final value, None if it is unknown. `unit` is a plural such as "files", and
+    `what` names the operation. With `is_background`, progress is logged, not drawn.
     """
-    shown: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
+    options: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
     if is_background or not (in_notebook() or _in_terminal()):
         times = {"mininterval": _EVERY, "delay": _EVERY, "miniters": 1}
-        return _LogBar(**shown, **times, file=io.StringIO())
+        return _LogBar(**options, **times, file=io.StringIO())
     if in_notebook() and find_spec("ipywidgets") is not None:
-        from tqdm.notebook import tqdm as drawn
+        from tqdm.notebook import tqdm as bar
     else:
-        drawn = tqdm
-    return drawn(**shown, delay=_SOON)
+        bar = tqdm
+    return bar(**options, delay=_SOON)
 
 
 def _in_terminal() -> bool:
@@ -61,6 +62,6 @@ def _in_terminal() -> bool:
 
 
 def in_notebook() -> bool:
-    """Return whether a Jupyter kernel runs this, which has no terminal."""
+    """Return whether this process is a Jupyter kernel, which has no terminal."""
     shell = sys.modules.get("IPython")
     return shell is not None and "IPKernelApp" in getattr(shell.get_ipython(), "config", ())

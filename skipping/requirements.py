@@ -1,4 +1,4 @@
-"""The releases of Spark, Delta and Iceberg that this release works with, and checks for them."""
+"""Define and check the supported releases of Spark, Delta and Iceberg."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ __all__ = [
 ]
 
 SPARK = "4.1"
-"""The release of Spark whose plans are known."""
+"""The supported release of Spark; the hooks depend on its plans."""
 
 DELTA = "4.4"
 """The supported release of Delta; delta-spark loads the jar of its own version."""
 
 ICEBERG = ("1.11", "1.12")
-"""The releases of Iceberg whose scans are known; a session brings the first."""
+"""The supported releases of Iceberg; `rewrite.session` loads the first."""
 
 INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
 """The command that installs all of them."""
 
 
 def require_own(package: str) -> None:
-    """Raise ImportError if Python finds another package of this name.
+    """Raise ImportError if this name is another package than the one of this project.
 
     A folder `providers` or `rewrite` next to the user's program hides the package of this project;
-    later errors would name neither.
+    a later error would not say so.
     """
     spec = find_spec(package)
-    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
+    paths = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
     ours = join(dirname(dirname(realpath(__file__))), package)
-    if ours not in map(realpath, places):
+    if ours not in map(realpath, paths):
+        found = f"Python finds {package!r} at {paths[0]}" if paths else f"there is no {package!r}"
         raise ImportError(
-            f"{places[0] if places else 'nothing'} is imported as {package!r}, which "
-            f"lakehouse-file-skipping needs from {ours}: rename that folder, or run Python from "
-            "another one"
+            f"{found}, but lakehouse-file-skipping needs it from {ours}: rename the other folder, "
+            "or run Python from another folder"
         )
 
 
 def require_spark() -> None:
-    """Raise ImportError with the command to install, unless the right PySpark is installed."""
+    """Raise ImportError, with the command to install, unless the right PySpark is installed."""
     if find_spec("pyspark") is None:
         raise ImportError(f"this needs Apache Spark {SPARK}: {INSTALL}")
-    # Not the metadata, which an unpacked Spark next to Python does not have.
+    # A Spark distribution on the path has no package metadata to read the version from.
     from pyspark import __version__ as found
 
     require_release("PySpark", found, SPARK)
 
 
 def require_delta() -> None:
-    """Raise ImportError with the command to install, unless the right delta-spark is installed."""
+    """Raise ImportError, with the command to install, unless the right delta-spark is installed."""
     if find_spec("delta") is None:
         raise ImportError(f"a session with Delta tables needs delta-spark {DELTA}: {INSTALL}")
     try:
         found = version("delta-spark")
     except PackageNotFoundError:
-        return  # it came with a jar, which then says its version
+        return  # it is part of a jar, whose version is checked later
     require_release("delta-spark", found, DELTA)
 
 
 def require_release(what: str, found: str, *needed: str, install: str = INSTALL) -> None:
-    """Raise ImportError unless a version is a patch of one of some releases."""
+    """Raise ImportError unless the version `found` belongs to one of the releases `needed`."""
     if ".".join(found.split(".")[:2]) not in needed:
         raise ImportError(
-            f"{what} {found} is here, and this release works with {' or '.join(needed)} only: "
-            f"{install}"
+            f"{what} {found} is installed, but this release of lakehouse-file-skipping works only "
+            f"with {' or '.join(needed)}: {install}"
         )

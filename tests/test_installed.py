@@ -195,8 +195,8 @@ def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: st
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rewrite"
     done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
     assert (
-        f"PySpark {found} is here, and this release works with 4.1 only: "
-        "pip install 'lakehouse-file-skipping[spark]'"
+        f"PySpark {found} is installed, but this release of lakehouse-file-skipping works only "
+        "with 4.1: pip install 'lakehouse-file-skipping[spark]'"
     ) in done.stderr
 
 

@@ -1,1 +1,1 @@
-"""Run statements with SkippingIndex, and show the results as rows."""
+"""Run skipping-index statements, and return their results as rows."""

@@ -1,4 +1,4 @@
-"""The rows of DESCRIBE."""
+"""Return the rows of DESCRIBE SKIPPING INDEX and DESCRIBE SKIPPING FILES."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skipping.model.definition import Definition
 
 
 def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
-    """Return a row for each column and index type."""
+    """Return (column, type, index type, parameters) for each indexed column."""
     return [
         (i.name, i.type, i.kind, ", ".join(f"{key} = {value}" for key, value in i.params))
         for i in definition.columns
@@ -19,7 +19,10 @@ def column_rows(definition: Definition) -> Sequence[tuple[Any, ...]]:
 
 
 def file_rows(why: pa.Table) -> Sequence[tuple[Any, ...]]:
-    """Return a row for each file of `SkippingIndex.why`, with the conditions that prune it."""
+    """Return (path, size, is indexed, is pruned, pruning conditions) for each file.
+
+    `why` is the result of `SkippingIndex.why`.
+    """
     labels = why.column_names[4:]
     flags = [why[label].to_pylist() for label in labels]
     paths, sizes, ordinals, pruned = (why[n].to_pylist() for n in why.column_names[:4])

@@ -1,4 +1,4 @@
-"""Run statements with SkippingIndex, and show the results as rows."""
+"""Run skipping-index statements, and return their results as DataFrames."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 
 def schema(text: str) -> str:
-    """Return the columns of a statement's result as Spark DDL; raises StatementError."""
+    """Return the columns of a statement's result as Spark DDL; raise StatementError for others."""
     return _parse_ours(text).schema
 
 
 def sql(spark: SparkSession, text: str) -> DataFrame:
-    """Run one skipping-index statement, in any session, with hooks or without.
+    """Run one skipping-index statement and return its result; the session needs no hooks.
 
-    Raises SkippingError. Errors in the text, and about its tables and columns, point at the word.
+    Raises SkippingError; the message points at the wrong word, if there is one.
     """
     statement = _parse_ours(text)
     with _pointing_into(text, statement):
@@ -82,15 +82,15 @@ def _parse_ours(text: str) -> Statement:
     statement = parse(text)
     if statement is None:
         raise StatementError(
-            f"not a skipping-index statement: {text.strip()[:60]!r}; "
-            "for anything else use spark.sql"
+            f"not a skipping-index statement: {text.strip()[:60]!r}. "
+            "Run other statements with spark.sql"
         )
     return statement
 
 
 @contextmanager
 def _pointing_into(text: str, statement: Statement) -> Iterator[None]:
-    """Make errors of a run point at the word they are about."""
+    """Make the error of a run point at the table, column or option in the statement."""
     try:
         yield
     except TableError as error:
@@ -175,14 +175,14 @@ def _create(spark: SparkSession, statement: statements.Create) -> Rows:
             _extend(SkippingIndex.on(spark, name), statement, columns)
             return []
         if statement.if_not_exists:
-            there = SkippingIndex.on(spark, name)
-            if there.replaced and options.build:  # the index belongs to a replaced table
-                there.refresh()
+            existing = SkippingIndex.on(spark, name)
+            if existing.replaced and options.build:  # it was built for the replaced table
+                existing.refresh()
             return []
         raise DefinitionError(
-            f"{name} already has a skipping index: ALTER SKIPPING INDEX ON {name} ADD (column KIND)"
-            " gives it more columns, REFRESH brings it to a table that was replaced since,"
-            " IF NOT EXISTS leaves it as it is",
+            f"{name} already has a skipping index. To add columns: ALTER SKIPPING INDEX ON {name} "
+            "ADD (column KIND). If the table was replaced since: REFRESH SKIPPING INDEX ON "
+            f"{name}. To keep the index as it is: IF NOT EXISTS",
             about="table",
         ) from None
     log.info(
@@ -198,13 +198,13 @@ def _create(spark: SparkSession, statement: statements.Create) -> Rows:
 
 
 def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec]:
-    """Return MIN_MAX of each column that can have it and is not a partition column."""
-    there_are = open_table(spark, name).columns()
+    """Return a MIN_MAX spec for each column that can have it, except partition columns."""
+    available = open_table(spark, name).columns()
     specs = []
-    for column in there_are.values():
+    for column in available.values():
         spec = ColumnSpec(tuple(split_parts(column.name)), "MIN_MAX")
         with suppress(DefinitionError):
-            number_columns([spec], there_are, settings_of(spark).providers)
+            number_columns([spec], available, settings_of(spark).providers)
             if not column.partition:
                 specs.append(spec)
     if not specs:
@@ -217,10 +217,13 @@ def _list_bounded_columns(spark: SparkSession, name: str) -> Sequence[ColumnSpec
 def _extend(
     index: SkippingIndex, statement: statements.Create, columns: Sequence[ColumnSpec]
 ) -> None:
-    """Add columns to an index; skip those it has, unless the statement names them."""
+    """Add columns to an index.
+
+    With IF NOT EXISTS, or if the statement names no columns, skip those that the index has.
+    """
     if statement.if_not_exists or not statement.columns:
-        there = {(i.name.lower(), i.kind) for i in index.definition.columns}
-        columns = [c for c in columns if (c.name.lower(), c.kind) not in there]
+        existing = {(i.name.lower(), i.kind) for i in index.definition.columns}
+        columns = [c for c in columns if (c.name.lower(), c.kind) not in existing]
     if columns:
         index.add(columns)
 
@@ -256,7 +259,7 @@ def _set_options(
 ) -> Definition:
     new = set_options(definition, given)
     options = IndexOptions.of(dict(new.options))
-    # A checkpoint that somebody else stored may be replaced, and its stream ended.
+    # An invalid checkpoint_location in the store must not prevent ending the stream.
     if options.streamed or "checkpoint_location" in given:
         require_checkpoint(spark, options)
     return new
@@ -285,7 +288,7 @@ def _index_row(
     *,
     extended: bool,
 ) -> tuple[Any, ...]:
-    """Return the row of an index in SHOW; a failure of the store is its `error`."""
+    """Return the row of an index in SHOW; if the store fails, `error` says why."""
     status, error, follows = "unreadable", definition.fault, False
     state, count, size = State(), None, None
     if error is None:
@@ -303,13 +306,13 @@ def _index_row(
     row = (flint, "skipping", database, shown_path(table), None, follows, status)
     orphaned = _explain_orphan(spark, definition)
     place = (catalog, orphaned is not None, definition.index)
-    # Without a log, versions are digests, which mean nothing to users.
+    # The version of a table without a log is a digest, which means nothing to users.
     covered = state.covered if definition.table.has_log else None
     return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
 
 
 def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
-    """Return the definitions in a store; none if nothing was created yet."""
+    """Return the definitions in a store; empty if the store does not exist yet."""
     try:
         return store.definitions()
     except NoStore:
@@ -317,14 +320,14 @@ def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
 
 
 def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -> None:
-    """Raise DefinitionError if neither the session nor an index has a catalog or database."""
+    """Raise DefinitionError if neither the session nor an index has this catalog or database."""
     if not scope:
         return
-    places = {split_name(d.value.name)[:2] for d in _definitions(store) if not d.value.dropped}
-    if any(_within(scope, place) for place in places):
+    databases = {split_name(d.value.name)[:2] for d in _definitions(store) if not d.value.dropped}
+    if any(_within(scope, database) for database in databases):
         return
     catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
-    if scope[0].casefold() in ("delta", "parquet"):  # the catalogs of tables by path
+    if scope[0].casefold() in ("delta", "parquet"):  # as in delta.`/path`
         return
     if not catalogs.isCatalogRegistered(scope[0]):
         raise DefinitionError(
@@ -339,27 +342,27 @@ def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -
         raise DefinitionError(f"unknown database {sql_name(scope)}", about="scope")
 
 
-def _within(scope: Name | None, place: tuple[str, str]) -> bool:
-    """Return whether `IN catalog[.database]` includes a database; Spark ignores case."""
-    asked = tuple(part.casefold() for part in scope or ())
-    return asked == tuple(part.casefold() for part in place)[: len(asked)]
+def _within(scope: Name | None, database: tuple[str, str]) -> bool:
+    """Return whether `IN catalog[.database]` includes this (catalog, database), in any case."""
+    wanted = tuple(part.casefold() for part in scope or ())
+    return wanted == tuple(part.casefold() for part in database)[: len(wanted)]
 
 
 def _explain_orphan(spark: SparkSession, definition: Definition) -> str | None:
-    """Return why a definition has no table, and what to do; None if it has one."""
+    """Return why the table of a definition cannot be opened, and what to do; None if it can."""
     try:
         name = stored_name(spark, definition)
     except TableError as error:
         return str(error)
     try:
-        if definition.table.format == "parquet":  # opening it reads what is in the folder
-            is_there = folder_exists(spark, definition.table.root)
-            return None if is_there else f"the folder is gone. {orphan_hint(definition)}"
+        if definition.table.format == "parquet":  # opening the table would list its folder
+            exists = folder_exists(spark, definition.table.root)
+            return None if exists else f"the folder does not exist. {orphan_hint(definition)}"
         format = open_table(spark, name).id.format
     except TableError as error:
         return f"{error}. {orphan_hint(definition)}"
     is_other = format != definition.table.format
-    return f"the table has the format {format} now. {orphan_hint(definition)}" if is_other else None
+    return f"the table's format is {format} now. {orphan_hint(definition)}" if is_other else None
 
 
 def _drop(spark: SparkSession, statement: statements.Drop | statements.DropKind) -> Rows:
@@ -375,8 +378,8 @@ def _drop(spark: SparkSession, statement: statements.Drop | statements.DropKind)
         if not _drop_orphan(spark, table) and not statement.if_exists:
             if isinstance(error, NoIndex):
                 raise DefinitionError(
-                    f"{shown_name(qualify_name(spark, table))} has no skipping index, so there is "
-                    "nothing to drop: SHOW SKIPPING INDEXES lists those there are",
+                    f"{shown_name(qualify_name(spark, table))} has no skipping index to drop: "
+                    "SHOW SKIPPING INDEXES lists all skipping indexes",
                     about="table",
                 ) from error
             raise
@@ -384,23 +387,26 @@ def _drop(spark: SparkSession, statement: statements.Drop | statements.DropKind)
 
 
 def _drop_part(spark: SparkSession, statement: statements.DropKind) -> bool:
-    """Remove an index type, or some of its columns; return False if nothing would be left."""
+    """Remove an index type, or its columns in `statement`.
+
+    Return False, without a change, if the index would have no column left.
+    """
     try:
         index = SkippingIndex.on(spark, sql_name(statement.table))
     except (TableError, NoIndex):
         return False
-    kind, there = statement.kind, index.definition.columns
+    kind, columns = statement.kind, index.definition.columns
     named = {drop.name.lower() for drop in statement.columns}
-    gone = [i for i in there if i.kind == kind and (not named or i.name.lower() in named)]
-    if len(gone) == len(there) and len(gone) >= len(named):
+    removed = [i for i in columns if i.kind == kind and (not named or i.name.lower() in named)]
+    if len(removed) == len(columns) and len(removed) >= len(named):
         return False
     if named:
         index.remove(statement.columns)
-    elif gone:
+    elif removed:
         index.alter(lambda definition: drop_kind(definition, kind))
     elif not statement.if_exists:
         raise DefinitionError(
-            f"the skipping index of {shown_name(index.definition.name)} has no {kind}",
+            f"the skipping index of {shown_name(index.definition.name)} has no column with {kind}",
             about="table",
         )
     return True
@@ -420,14 +426,14 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualify_name(spark, table)
-    erased = [
+    dropped = [
         d.value for d in _definitions(store) if d.value.dropped and is_same_name(d.value.name, name)
     ]
-    for definition in erased:
+    for definition in dropped:
         store.erase(definition.index)
     try:
         SkippingIndex.on(spark, sql_name(table)).vacuum()
     except (TableError, DefinitionError):
-        if not erased:
+        if not dropped:
             raise
     return []

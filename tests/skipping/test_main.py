@@ -57,7 +57,7 @@ def test_serve_has_arguments_of_its_own(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_session_without_delta(tmp_path: Path) -> None:
     done = run("--all", "--formats", "hudi", folder=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no session: formats are delta and iceberg, not hudi" in done.stderr
+    assert "cannot start a session: formats are delta and iceberg, not hudi" in done.stderr
 
 
 def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_the_command_prints_it(tmp_path: Path) -> None:
         [sys.executable, "-c", code, *stores], capture_output=True, text=True, cwd=ROOT, timeout=60
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == f"1 indexes, 3 files: {stores[1]}\n"
+    assert run.stdout == f"copied 1 indexes with 3 files to {stores[1]}\n"
     assert re.search(r"^\d{4}-\S+ \S+ verify \S+: 3 of 3 files", run.stderr, re.M), run.stderr
 
 

@@ -102,8 +102,8 @@ class TestSurface:
             env={"PYTHONPATH": ":".join([str(Path(__file__).parents[2]), *sys.path]), "PATH": ""},
         )
         last = run.stderr.splitlines()[-1]
-        assert last.startswith(f"ImportError: {tmp_path}/{hiding} is imported as '{hiding}'")
-        assert "rename that folder" in last
+        assert last.startswith(f"ImportError: Python finds '{hiding}' at {tmp_path}/{hiding}")
+        assert "rename the other folder" in last
 
     def test_no_spark_is_needed_to_import(self) -> None:
         program = """

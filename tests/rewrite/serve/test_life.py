@@ -110,7 +110,10 @@ def test_a_port_that_is_taken(server: Server, service: str) -> None:
     port = str(server.port(service))
     code, text = refused(f"--{service}", port)
     assert code == 1
-    assert f"no server: cannot listen on 127.0.0.1:{port}: Address already in use" in text
+    assert (
+        f"cannot start the server: cannot listen on 127.0.0.1:{port}: Address already in use"
+        in text
+    )
 
 
 @pytest.mark.parametrize(

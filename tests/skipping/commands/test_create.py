@@ -122,7 +122,7 @@ class TestDatabricks:
         spark.sql(f"DROP DATASKIPPING INDEX ON {t} FOR COLUMNS (s, n)")
         spark.sql(f"DROP BLOOMFILTER INDEX ON TABLE {t}")
         assert self.kinds(spark, t) == [("id", "MIN_MAX", "")]
-        assert "has no BLOOM_FILTER" in refused(spark, f"DROP BLOOMFILTER INDEX ON {t}")
+        assert "has no column with BLOOM_FILTER" in refused(spark, f"DROP BLOOMFILTER INDEX ON {t}")
         spark.sql(f"DROP BLOOMFILTER INDEX IF EXISTS ON {t}")
         spark.sql(f"DROP DATASKIPPING INDEX ON {t} FOR COLUMNS (id)")
         assert not indexes(spark, t)

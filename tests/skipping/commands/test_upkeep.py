@@ -74,7 +74,7 @@ class TestRefresh:
         assert opened(spark, f"SELECT * FROM {t} WHERE id = 3") == 2
         message = refused(spark, f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)")
         assert "already has a skipping index" in message
-        assert "REFRESH brings it to a table that was replaced" in message
+        assert "If the table was replaced since: REFRESH SKIPPING INDEX ON" in message
         assert len(indexes(spark, t)) == 1
 
         spark.sql(statement.format(t))
@@ -275,7 +275,7 @@ class TestDrop:
         assert (plan.reason, plan.opened) == ("the table has no index", 4)
         assert not indexes(spark, t)
         message = refused(spark, f"DROP SKIPPING INDEX ON {t}", StatementError)
-        assert f"{t} has no skipping index, so there is nothing to drop: SHOW SKIPPING" in message
+        assert f"{t} has no skipping index to drop: SHOW SKIPPING" in message
         assert "CREATE" not in message
         assert word(message) == t
         spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {t}")

@@ -137,7 +137,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     done = run(f"sqlite:{tmp_path}/other.db")
     assert (done.returncode, done.stdout) == (
         0,
-        f"1 indexes, 4 files: sqlite:{tmp_path}/other.db\n",
+        f"copied 1 indexes with 4 files to sqlite:{tmp_path}/other.db\n",
     )
     again = run(f"sqlite:{tmp_path}/other.db")
     assert again.returncode == 1

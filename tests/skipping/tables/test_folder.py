@@ -556,7 +556,7 @@ class TestArguments:
         assert SkippingIndex.on(folder, store=store).definition == index.definition
         with pytest.raises(Conflict, match=r"if_not_exists=True takes it as it is, SkippingIndex"):
             SkippingIndex.create(folder, "k MIN_MAX", store=store)
-        with pytest.raises(DefinitionError, match="name the columns to index: create"):
+        with pytest.raises(DefinitionError, match="pass the columns to index: create"):
             SkippingIndex.create(folder, store=store)
         wrong: Any = 5
         with pytest.raises(SettingError, match=r"store takes an IndexStore, .* not int"):
