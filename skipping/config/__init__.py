@@ -1,1 +1,1 @@
-"""Settings of a session and options of an index."""
+"""Define and parse the settings of a session and the options of an index."""

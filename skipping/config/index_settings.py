@@ -1,7 +1,7 @@
-"""The option `index_settings`: settings of an index in OpenSearch, as JSON like Flint's.
+"""Parse the option `index_settings`: settings of an index in OpenSearch as JSON, as in Flint.
 
-They come from a statement, or from anyone with write access to the store. Only settings that cannot
-change a result are accepted.
+They come from a statement, or from the store, to which others may write. So only settings that
+cannot change a result are accepted.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from providers.base import Param
 __all__ = ["index_settings", "read_index_settings"]
 
 _LONGEST = 1_000
-"""Characters of the JSON."""
+"""Maximum number of characters of the JSON."""
 
 _EXPANDED = re.compile(r"(\d{1,2})-(\d{1,2}|all)", re.ASCII)
 _COUNTS = {"number_of_shards": range(1, 65), "number_of_replicas": range(21)}
 
 
 def read_index_settings(given: Param) -> str:
-    """Return the settings normalised, as a definition stores them; raises ValueError."""
+    """Return the settings as normalised JSON, which definitions store; raise ValueError."""
     if not isinstance(given, str) or len(given) > _LONGEST:
         raise ValueError(given)
     return json.dumps(dict(sorted(index_settings(given).items())))
 
 
 def index_settings(text: str) -> dict[str, int | str]:
-    """Return the settings in JSON, without the prefix `index.`; raises ValueError.
+    """Parse the JSON; return the settings without the prefix `index.`; raise ValueError.
 
     >>> index_settings('{"index": {"number_of_shards": "2"}, "index.number_of_replicas": 0}')
     {'number_of_shards': 2, 'number_of_replicas': 0}
@@ -60,7 +60,7 @@ def _setting(name: str, value: Any) -> int | str:
             raise ValueError(name)
         return str(value)
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,3}", value):
-        value = int(value)  # which OpenSearch accepts
+        value = int(value)  # OpenSearch accepts numbers as strings, too
     if type(value) is not int or value not in _COUNTS.get(name, ()):
         raise ValueError(name)
     return value

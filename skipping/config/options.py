@@ -1,6 +1,6 @@
-"""The WITH options of an index, in one table.
+"""Define and parse the WITH options of an index.
 
-It includes all options of Flint, so that Flint's statements run, or fail with a reason.
+All options of Flint are included, so that Flint's statements either run or fail with a reason.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from skipping.config.index_settings import read_index_settings
 __all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
 
 INTERVAL = 10.0
-"""Seconds between two polls of a table by the stream of its index, by default."""
+"""The default for the seconds between two polls of a table by the stream of its index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option: its values (the first is the default), what it means, whether ALTER may set it.
 
-    Instead of values it may have a function `read`, which raises ValueError or KeyError for a value
-    that does not match `takes`. `later` is the workaround for an option, or a value other than the
-    default, that is not supported. `never` is why an option has no meaning here.
+    An option without a list of values has `read`, which parses a value, or raises ValueError or
+    KeyError for a value that `takes` does not describe. `later` is the workaround if the option, or
+    any value but the default, is not supported. `never` says why Flint's option has no meaning
+    here.
     """
 
     name: str
@@ -40,20 +41,20 @@ class Option:
     takes: str = ""
 
 
-def _interval(given: Param) -> float:
+def _read_interval(given: Param) -> float:
     if isinstance(given, bool):
         raise ValueError(given)
     return setting_values.budget(str(given))
 
 
-def _count(given: Param) -> int:
+def _read_count(given: Param) -> int:
     number = int(str(given))
     if isinstance(given, bool) or number < 1:
         raise ValueError(given)
     return number
 
 
-def _place(given: Param) -> str:
+def _read_folder(given: Param) -> str:
     if not isinstance(given, str) or not given.strip() or "@" in urlsplit(given).netloc:
         raise ValueError(given)
     return given.strip()
@@ -74,8 +75,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "incremental_refresh",
         (False, True),
-        "in Flint, whether REFRESH takes only new files, which it always does here",
-        later="leave it out, REFRESH SKIPPING INDEX only reads files that have no entry",
+        "in Flint, whether REFRESH reads only new files, as it always does here",
+        later="leave it out; REFRESH SKIPPING INDEX always reads only files without an entry",
     ),
     Option(
         "scheduler_mode",
@@ -87,7 +88,7 @@ OPTIONS: tuple[Option, ...] = (
         "refresh_interval",
         (),
         "how often the stream checks whether its table has a new version",
-        read=_interval,
+        read=_read_interval,
         takes="a duration above zero such as 30 seconds, 1 minute, 500ms, or seconds",
     ),
     Option(
@@ -95,14 +96,14 @@ OPTIONS: tuple[Option, ...] = (
         (),
         "the folder for the checkpoint of the stream, under one that the session allows; it may be "
         "deleted at any time",
-        read=_place,
-        takes="a folder, without user and password",
+        read=_read_folder,
+        takes="the path or URL of a folder, without user and password",
     ),
     Option(
         "max_files_per_batch",
         (),
-        "how many files a micro-batch of the stream indexes at most",
-        read=_count,
+        "the maximum number of files that a micro-batch of the stream indexes",
+        read=_read_count,
         takes="a number of files, 1 or more",
     ),
     Option(
@@ -120,7 +121,7 @@ OPTIONS: tuple[Option, ...] = (
         alter=False,
         read=read_index_settings,
         takes='a JSON object such as \'{"number_of_shards": 2, "number_of_replicas": 1}\'; '
-        "there are number_of_shards (1 to 64), and number_of_replicas (0 to 20) or "
+        "it may have number_of_shards (1 to 64), and number_of_replicas (0 to 20) or "
         "auto_expand_replicas (such as 0-1 or 0-all)",
     ),
     Option(
@@ -128,14 +129,14 @@ OPTIONS: tuple[Option, ...] = (
         (),
         "in Flint, mappings of the OpenSearch index",
         alter=False,
-        never="each field is mapped as its index type needs it, and _source holds only what that "
-        "requires; index_settings sets shards and replicas",
+        never="the index type determines the mapping of each field; index_settings sets shards and "
+        "replicas",
     ),
     Option(
         "watermark_delay",
         (),
-        "in Flint, how late rows of a materialized view may come",
-        never="the stream reads files from the table's log, so none comes late",
+        "in Flint, how late rows of a materialized view may arrive",
+        never="the stream reads files from the table's log, so none is late",
     ),
     Option(
         "output_mode",
@@ -159,7 +160,7 @@ _BY_NAME = {option.name: option for option in OPTIONS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """The options that this release supports. `refresh_interval` is in seconds."""
+    """The supported options with their values. `refresh_interval` is in seconds."""
 
     build: bool = True
     auto_refresh: bool = False
@@ -177,10 +178,10 @@ class IndexOptions:
 
     @classmethod
     def of(cls, mapping: Mapping[str, Param], *, alter: bool = False) -> IndexOptions:
-        """Read the options of CREATE, or with `alter` of ALTER; names are case-sensitive.
+        """Parse the options of CREATE, or of ALTER if `alter` is true; names are case-sensitive.
 
         Raises DefinitionError for an unknown name (with a suggestion), an option that has no
-        meaning or is not supported, and a wrong value.
+        meaning here or is not supported, and an invalid value.
         """
         chosen: dict[str, bool | float | str] = {}
         for name, given in mapping.items():
@@ -193,7 +194,7 @@ class IndexOptions:
             if alter and not option.alter:
                 raise _option_error(
                     name,
-                    f"the option {name} belongs to CREATE SKIPPING INDEX, ALTER cannot change it",
+                    f"ALTER cannot change the option {name}: drop the index and create it again",
                 )
             if option.later and value != option.values[0]:
                 raise _later_error(f"{name} = {str(value).lower()}", option)
@@ -201,7 +202,7 @@ class IndexOptions:
         return cls(**chosen)  # type: ignore[arg-type]  # `read` returns the type of the field
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """Return what differs from the defaults, for a definition; `of(dict(pairs))` reads it."""
+        """Return the options that differ from the defaults, as text that `of` reads."""
         return tuple(
             (field.name, str(value).lower() if isinstance(value, bool) else str(value))
             for field in fields(self)
@@ -226,18 +227,18 @@ def _later_error(what: str, option: Option) -> DefinitionError:
 
 
 def _read(option: Option, given: Param) -> float | int | str:
-    assert option.read is not None, "its caller looked"
+    assert option.read is not None, "checked by the caller"
     try:
         return option.read(given)
     except (ValueError, KeyError):
-        # The value is not repeated: it may be an address with a password.
+        # Do not show the value: it may be a URL with a password.
         raise _option_error(option.name, f"the option {option.name} takes {option.takes}") from None
 
 
 def _one_of(option: Option, given: Param) -> bool | str:
-    """Return one of the option's values; booleans also as text, text in any case, as in Flint."""
+    """Return the option's value that equals `given`: case-insensitive, booleans also as text."""
     for value in option.values:
-        # Compare types too: 1 == True, but `build = 1` is a mistake.
+        # Compare types first: 1 == True, but `build = 1` is a mistake.
         if isinstance(given, str | bool) and str(given).lower() == str(value).lower():
             return value
     choices = " or ".join(str(value).lower() for value in option.values)

@@ -1,7 +1,7 @@
-"""The settings of a session, `spark.skipping.*`.
+"""Define and parse the settings of a session, `spark.skipping.*`.
 
-Each field of `Settings` has the key, the reader and the meaning of a setting; `SETTINGS` lists them
-for the reference page.
+The metadata of each field of `Settings` has the key, the parser and the meaning of the setting.
+`SETTINGS` lists them for the reference page.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its key without the prefix, its default and its values as text, its meaning.
+    """One setting: its key without the prefix, its default as text, its valid values, its meaning.
 
-    `fixed`: clients of a server (`python -m rewrite.serve`) cannot set it.
+    `read` parses a value; it raises KeyError or ValueError. If `fixed`, clients of a server
+    (`python -m rewrite.serve`) cannot change the setting.
     """
 
     key: str
@@ -49,15 +50,15 @@ def _setting(
     shown: bool = True,
     fixed: bool = False,
 ) -> _T:
-    """Return a field of Settings that has its Setting."""
-    row = Setting(key, text, takes, meaning, read, fixed)
-    made: _T = field(default=default, metadata={"setting": row}, repr=shown)
+    """Return a field of Settings with a Setting as metadata; `shown` includes it in the repr."""
+    setting = Setting(key, text, takes, meaning, read, fixed)
+    made: _T = field(default=default, metadata={"setting": setting}, repr=shown)
     return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of one session. Durations are in seconds; `store` None is the default store."""
+    """The settings of one session. Durations are in seconds; `store` None is the default."""
 
     enabled: bool = _setting(
         True,
@@ -117,8 +118,8 @@ class Settings:
         values.text,
         text="",
         takes="a name",
-        meaning="the user in OpenSearch; also SKIPPING_OPENSEARCH_USER. If a context was started "
-        "with it, it is sent only to the store that the context was started with",
+        meaning="the user in OpenSearch; also SKIPPING_OPENSEARCH_USER. If the Spark context was "
+        "started with it, it is sent only to the store that the context was started with",
         fixed=True,
     )
     opensearch_password: str | None = _setting(
@@ -166,7 +167,7 @@ class Settings:
         text="false",
         takes="true or false",
         meaning="whether a password may be sent over plain HTTP to another machine; only used if "
-        "a context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
+        "the Spark context was started with it, or as SKIPPING_OPENSEARCH_INSECURE",
         fixed=True,
     )
     mode: Literal["fallback", "strict"] = _setting(
@@ -182,9 +183,9 @@ class Settings:
         "shadow",
         values.share,
         text="0",
-        takes="a share from 0 to 1",
-        meaning="the share of pruned files that are read in the background, to raise an alarm if "
-        "one holds a match (rewrite.alarms)",
+        takes="a number from 0 to 1",
+        meaning="the fraction of pruned files that are verified in the background; a file that "
+        "contains a match is an alarm (rewrite.alarms)",
     )
     statistics_enabled: bool = _setting(
         True,
@@ -226,7 +227,7 @@ class Settings:
         values.size,
         text="32m",
         takes="a size such as 32m, 512k, or bytes; 0 or less for no limit",
-        meaning="the maximum of bytes of keys that a query collects from one side of a join",
+        meaning="the maximum number of bytes of keys that a query collects from one side of a join",
     )
     explain_values: bool = _setting(
         False,
@@ -272,10 +273,9 @@ class Settings:
 
     @classmethod
     def of(cls, mapping: Mapping[str, str]) -> Settings:
-        """Read the settings from a session's configuration; ignores keys without `spark.skipping.`.
+        """Read the settings from a session's configuration; ignore keys without `spark.skipping.`.
 
-        Raises SettingError for a key that is unknown (with a suggestion) or of a later release, and
-        for a wrong value.
+        Raises SettingError for an unknown key (with a suggestion) and for an invalid value.
         """
         settings, wrong = cls._read(mapping)
         if wrong:
@@ -284,27 +284,28 @@ class Settings:
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Read the settings from the environment: `cache.maxBytes` is SKIPPING_CACHE_MAX_BYTES.
+        """Read the settings from environment variables, such as SKIPPING_CACHE_MAX_BYTES.
 
-        Ignores the login of OpenSearch, which is read where it is used. Raises SettingError for a
-        wrong value.
+        OpenSearch's user and password are left out: they are read where they are used. Raises
+        SettingError for an invalid value.
         """
         values: dict[str, object] = {}
-        for name, row in _ROWS.items():
-            given = environment.get(variable(row.key), "").strip()
-            if not given or row.key in ("opensearch.user", "opensearch.password"):
+        for name, setting in _SETTINGS.items():
+            given = environment.get(variable(setting.key), "").strip()
+            if not given or setting.key in ("opensearch.user", "opensearch.password"):
                 continue
             try:
-                values[name] = row.read(given)
+                values[name] = setting.read(given)
             except (KeyError, ValueError):
                 raise SettingError(
-                    f"the environment's {variable(row.key)} takes {row.takes}, not {given!r}"
+                    f"the environment variable {variable(setting.key)} takes {setting.takes}, not "
+                    f"{given!r}"
                 ) from None
         return cls(**values)  # type: ignore[arg-type]  # as in `_read`
 
     @classmethod
     def lenient(cls, mapping: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:
-        """Return the settings like `of`, with defaults for wrong values, and the errors."""
+        """Return the settings, with defaults for invalid values, and the error messages."""
         return cls._read(mapping)
 
     @classmethod
@@ -316,9 +317,9 @@ class Settings:
                 continue
             name = _FIELDS.get(key.removeprefix(PREFIX))
             if name is None:
-                wrong.append(_refusal(key))
+                wrong.append(_unknown_key(key))
                 continue
-            setting = _ROWS[name]
+            setting = _SETTINGS[name]
             try:
                 values[name] = setting.read(given.strip())
             except (KeyError, ValueError):
@@ -327,7 +328,7 @@ class Settings:
 
 
 def variable(key: str) -> str:
-    """Return the environment variable of a setting, for use without a session.
+    """Return the name of a setting's environment variable, which is read without a session.
 
     >>> variable("timeout"), variable("cache.maxBytes")
     ('SKIPPING_TIMEOUT', 'SKIPPING_CACHE_MAX_BYTES')
@@ -335,16 +336,17 @@ def variable(key: str) -> str:
     return "SKIPPING_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).replace(".", "_").upper()
 
 
-_ROWS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Settings)}
-_FIELDS = {row.key: name for name, row in _ROWS.items()}
+_SETTINGS: dict[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Settings)}
+_FIELDS = {setting.key: name for name, setting in _SETTINGS.items()}
 
-SETTINGS: tuple[Setting, ...] = tuple(_ROWS.values())
+SETTINGS: tuple[Setting, ...] = tuple(_SETTINGS.values())
 """All settings, in the order of the reference page."""
 
 
-def _refusal(key: str) -> str:
+def _unknown_key(key: str) -> str:
+    """Return the error message for a key that is not a setting."""
     folded = {name.lower(): name for name in _FIELDS}
     near = get_close_matches(key.removeprefix(PREFIX).lower(), folded, n=1)
     if near:
-        return f"no setting {key}: did you mean {PREFIX}{folded[near[0]]}?"
-    return f"no setting {key}: there are {', '.join(PREFIX + n for n in _FIELDS)}"
+        return f"unknown setting {key}: did you mean {PREFIX}{folded[near[0]]}?"
+    return f"unknown setting {key}: the settings are {', '.join(PREFIX + n for n in _FIELDS)}"

@@ -1,4 +1,4 @@
-"""The table in docs/settings.md: `python -m skipping.config.settings_page` prints it."""
+"""Generate the table in docs/settings.md: `python -m skipping.config.settings_page` prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of settings: each returns the value of a text, or raises KeyError or ValueError."""
+"""Parse the values of settings: each function parses text, or raises KeyError or ValueError."""
 
 from __future__ import annotations
 
@@ -50,31 +50,31 @@ _CLASS = re.compile(r"\w+(?:\.\w+)*:\w+(?:\.\w+)*")
 
 
 def boolean(text: str) -> bool:
-    """Read true or false."""
+    """Parse `true` or `false`, in any case."""
     choices = {"true": True, "false": False}
     return choices[text.lower()]
 
 
 def mode(text: str) -> Mode:
-    """Read `fallback` or `strict`."""
+    """Parse `fallback` or `strict`, in any case."""
     choices: dict[str, Mode] = {"fallback": "fallback", "strict": "strict"}
     return choices[text.lower()]
 
 
 def text(text: str) -> str | None:
-    """Return the text, None if it is empty."""
+    """Return the text; None if it is empty."""
     return text or None
 
 
 def required_text(text: str) -> str:
-    """Return the text, which must not be empty."""
+    """Return the text; raise ValueError if it is empty."""
     if not text:
         raise ValueError(text)
     return text
 
 
 def duration(text: str) -> float:
-    """Read a duration in seconds."""
+    """Parse a duration such as `5s`, `1min` or `200 ms`; return seconds."""
     match = _DURATION.fullmatch(text.lower())
     if match is None:
         raise ValueError(text)
@@ -85,7 +85,7 @@ def duration(text: str) -> float:
 
 
 def budget(text: str) -> float:
-    """Read a duration above zero in seconds."""
+    """Parse a duration above zero; return seconds."""
     seconds = duration(text)
     if seconds == 0:
         raise ValueError(text)
@@ -93,15 +93,15 @@ def budget(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """Read a number from 0 to 1."""
-    part = float(text)
-    if not 0 <= part <= 1:
+    """Parse a number from 0 to 1."""
+    number = float(text)
+    if not 0 <= number <= 1:
         raise ValueError(text)
-    return part
+    return number
 
 
 def size(text: str) -> int:
-    """Read a size in bytes."""
+    """Parse a size such as `256m` or `512k`; return bytes."""
     match = _SIZE.fullmatch(text.lower())
     if match is None:
         raise ValueError(text)
@@ -109,12 +109,12 @@ def size(text: str) -> int:
 
 
 def folders(text: str) -> tuple[str, ...]:
-    """Read paths, separated by commas."""
+    """Parse paths that are separated by commas."""
     return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
 def classes(text: str) -> tuple[str, ...]:
-    """Read paths of classes as `module:Class`, separated by commas."""
+    """Parse class paths `module:Class` that are separated by commas."""
     paths = tuple(path.strip() for path in text.split(",") if path.strip())
     for path in paths:
         if not _CLASS.fullmatch(path):

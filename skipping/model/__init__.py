@@ -1,1 +1,1 @@
-"""Values that describe an index in a store: definitions, states, leases, names."""
+"""Define the values that describe an index in a store: definitions, states, leases, names."""

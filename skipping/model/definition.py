@@ -1,6 +1,6 @@
-"""The definition of an index (its table, its columns and their index types) and its state.
+"""Define the definition of an index (its table, its columns and their index types) and its state.
 
-All values are immutable. Stores keep them as JSON (`to_json`, `from_json`).
+All values are immutable. Stores contain them as JSON (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ __all__ = [
 ]
 
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
-"""Seconds until a refresh retries unreadable files automatically: at first, and at most."""
+"""Seconds until unreadable files are read again automatically: the first pause, and the longest."""
 
 FORMAT = 4
-"""Version of the stored JSON. A definition with any other version is refused."""
+"""Version of the stored JSON. A definition with any other version cannot be used."""
 
 EXPRESSION = "expr:"
 """The prefix of an expression's identity (`ExpressionText.java`)."""
 
 COMPOSITE = "tuple:"
-"""The prefix of a multi-column identity (`IndexClient.java`); those of its columns follow."""
+"""The prefix of a multi-column index's identity (`IndexClient.java`); its columns' follow."""
 
 IndexId: TypeAlias = str
 """A UUID that is never used again, so a query of a dropped index finds nothing."""
@@ -74,16 +74,16 @@ class TableId:
 
     @property
     def has_log(self) -> bool:
-        """Whether a log has the table's columns; without one, each reader may name them."""
+        """Whether a log defines the table's columns; without one, a reader may pass any schema."""
         return self.format != "parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """The inputs to analyze an expression again, which only builds need.
+    """What a build needs to analyze an indexed expression again.
 
-    `sql` is its text, `zone` and `ansi` are the session's settings during its analysis, and `reads`
-    are the names of its columns with their identities.
+    `sql` is its text. `zone` (time zone) and `ansi` (ANSI mode) are the settings of the session
+    that analyzed it. `reads` are the (name, identity) pairs of its columns.
     """
 
     sql: str
@@ -96,11 +96,11 @@ class Expression:
 class IndexedColumn:
     """One column with one index type. Its `number` is unique in the index and never used again.
 
-    `identity` is the column's identity in the format (physical name or field id), which survives a
-    rename; `type` is its Spark type when it was sketched. A column that is dropped and added again,
-    or widened into another domain, gets a new number, so that the two are never confused. An
-    `expression` has its text as name and Spark's canonical form as identity. A multi-column index
-    has `parts`: the names of its columns with their identities.
+    `identity` identifies the column in its table (physical name in Delta, field id in Iceberg); it
+    survives a rename. `type` is the column's Spark type when it was sketched. A column that is
+    dropped and added again, or widened to a type with another domain, gets a new number, so its old
+    sketches are not used for it. For an `expression`, `name` is its text and `identity` Spark's
+    canonical form. A multi-column index has `parts`: the (name, identity) pairs of its columns.
     """
 
     number: int
@@ -115,12 +115,12 @@ class IndexedColumn:
 
     @property
     def part_identities(self) -> tuple[str, ...]:
-        """The identities of a multi-column index, in order; else empty."""
+        """The identities of the columns of a multi-column index, in order; else empty."""
         return tuple(identity for _, identity in self.parts)
 
     @property
     def of(self) -> frozenset[str]:
-        """The identities of the indexed columns, without order."""
+        """The identities of all indexed columns: several for a multi-column index, else one."""
         return frozenset(self.part_identities or (self.identity,))
 
     @property
@@ -137,9 +137,10 @@ class IndexedColumn:
         return domain
 
     def misfit(self, extra: Sequence[str] = ()) -> str | None:
-        """Return why its index type does not take its column type; None if it does.
+        """Return why its index type does not support its column type; None if it does.
 
-        An index type that does not exist is not a misfit: building it raises an error.
+        For an unknown index type, return None, too: the build raises an error for it. `extra` has
+        the classes of index types in `spark.skipping.providers`.
         """
         with suppress(DefinitionError):
             find(self.kind, extra)
@@ -157,11 +158,11 @@ class IndexedColumn:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The definition of an index on a table, under the table's catalog name or path.
+    """The definition of an index on a table; `name` is the table's catalog name or path.
 
     `numbers` is the highest number of a removed column. Queries use an index only if it is
-    `enabled`. `fault` says why this release cannot use the stored definition: then it has no
-    columns, queries do not use it, and it can only be dropped.
+    `enabled`. `fault` says why this release cannot use the stored definition. Such a definition has
+    no columns, queries do not use it, and it can only be dropped.
     """
 
     index: IndexId
@@ -177,31 +178,31 @@ class Definition:
 
     @property
     def next_number(self) -> int:
-        """The number of the next column."""
+        """The number for the next column that is added."""
         return 1 + max((self.numbers, *(column.number for column in self.columns)))
 
     def to_json(self) -> str:
-        """Return the JSON that stores keep."""
+        """Return the definition as JSON, for stores."""
         data = {name: value for name, value in asdict(self).items() if name in _STORED}
         return json.dumps({**data, "format": FORMAT}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Definition:
-        """Read what `to_json` wrote; raise StoreError for another format, or an invalid definition.
+        """Parse the JSON of `to_json`; raise StoreError for another format or invalid JSON.
 
-        Other programs can write to the store, so nothing is taken from CREATE's checks: size, form
-        and types are checked again, and the condition is parsed as CREATE parses it.
+        Other programs can write to the store, so the checks of CREATE are repeated: size, structure
+        and types are checked, and the condition in `where` is parsed.
         """
         data = _parse_object(text)
         try:
-            found = data["format"]
-            if type(found) is not int or found != FORMAT:
+            format = data["format"]
+            if type(format) is not int or format != FORMAT:
                 name = f"{data.get('name')!s:.200}"
-                upgrade = "upgrade, or " if type(found) is int and found > FORMAT else ""
+                upgrade = "upgrade, or " if type(format) is int and format > FORMAT else ""
                 raise StoreError(
-                    f"the definition of the index on {name} has format {found!s:.20}, this release "
-                    f"reads format {FORMAT}: {upgrade}run DROP SKIPPING INDEX ON {name}, then "
-                    "CREATE SKIPPING INDEX again"
+                    f"the definition of the index on {name} has format {format!s:.20}, but this "
+                    f"release reads format {FORMAT}: {upgrade}run DROP SKIPPING INDEX ON {name}, "
+                    "then CREATE SKIPPING INDEX again"
                 )
             definition = cls(
                 **{
@@ -226,22 +227,23 @@ class Definition:
             raise
         except (AttributeError, KeyError, TypeError, ValueError, SkippingError) as error:
             raise StoreError(
-                f"the store holds a definition that cannot be read: {first_line(error)}"
+                f"the store contains an invalid definition: {first_line(error)}"
             ) from error
         return definition
 
     @classmethod
     def read(cls, text: str, index: IndexId) -> Definition:
-        """Read the stored definition of an index; return one with a `fault` instead of raising.
+        """Parse the stored definition of an index; if that fails, return one with a `fault`.
 
         So an invalid or newer definition does not affect other indexes.
         """
-        # Most of a thousand are unchanged; parsing them again is most of the time of a listing.
+        # The cache avoids parsing unchanged definitions again: with a thousand indexes, that takes
+        # most of the time of listing them.
         return (_read if len(text) <= _REMEMBERED else _read.__wrapped__)(text, index)
 
     @classmethod
     def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
-        """Return a definition with a fault, and the name and table of the text if it has them."""
+        """Return a definition with this fault; if `text` has a valid name and table, with them."""
         index = index if _is_name(index) else mask_controls(index)[:100] or "?"
         name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
         with suppress(StoreError):
@@ -258,7 +260,7 @@ class Definition:
         )
 
     def require_sound(self) -> None:
-        """Raise DefinitionError or StatementError for values that a store must not contain."""
+        """Raise DefinitionError or StatementError if a value is invalid or unsafe."""
         texts = [self.index, self.name]
         for column in self.columns:
             texts += [column.name, column.identity, column.type]
@@ -269,30 +271,35 @@ class Definition:
                 )
             is_expression = str(column.identity).startswith(EXPRESSION)
             if is_expression != (column.expression is not None):
-                raise DefinitionError(f"column {column.name!r:.100} does not match its expression")
+                raise DefinitionError(
+                    f"column {column.name!r:.100}: its identity does not match its expression"
+                )
             if column.expression is not None:
                 expression = column.expression
                 texts += [expression.sql, expression.zone, *chain(*expression.reads)]
                 if type(expression.ansi) is not bool or not expression.reads:
-                    raise DefinitionError(f"expression {column.name!r:.100} reads no column")
+                    raise DefinitionError(f"expression {column.name!r:.100} has no column")
             texts += chain(*column.parts)
-            says = column.parts or str(column.identity).startswith(COMPOSITE)
-            if says and not _is_composite(column):
-                raise DefinitionError(f"column {column.name!r:.100} does not match its parts")
+            is_composite = column.parts or str(column.identity).startswith(COMPOSITE)
+            if is_composite and not _is_composite(column):
+                raise DefinitionError(
+                    f"column {column.name!r:.100}: its identity or type does not match its parts"
+                )
         if not all(map(_is_name, texts)) or not all(
             part == "" or _is_name(part) for part in asdict(self.table).values()
         ):
             raise DefinitionError(
-                f"a name in it is empty, or has control characters or more than {_LONGEST_NAME:,}"
+                "a name is empty, has control characters, or has more than "
+                f"{_LONGEST_NAME:,} characters"
             )
         if len(self.columns) > _MOST_COLUMNS:
             raise DefinitionError(f"an index has at most {_MOST_COLUMNS:,} columns")
         if len({column.number for column in self.columns}) < len(self.columns):
             raise DefinitionError("two columns have the same number")
         if type(self.dropped) is not bool or type(self.enabled) is not bool:
-            raise DefinitionError("a flag is neither true nor false")
+            raise DefinitionError("dropped or enabled is neither true nor false")
         if type(self.numbers) is not int or not 0 <= self.numbers < 1 << 31:
-            raise DefinitionError(f"{self.numbers!r:.100} is not a number of columns")
+            raise DefinitionError(f"numbers is {self.numbers!r:.100}, not the number of a column")
         if self.where is not None:
             parse_condition(self.where)
 
@@ -302,10 +309,10 @@ class State:
     """The state of an index.
 
     `covered` is the newest table version whose files are all indexed, for the columns of the
-    definition at `revision`; `at` is the time of that refresh in seconds of the wall clock, for
-    display. `left` counts files of a version in progress that a refresh of limited size left for
-    the next. `unread` counts files that could not be read; `error` names one of them. Streams read
-    them again after a pause that doubles with each failed attempt (`retries`).
+    definition at `revision`. `at` is the time of that refresh (Unix seconds), for display. `left`
+    counts the files that remain to be indexed after a refresh with a limit. `unread` counts files
+    that could not be read; `error` names one of them. Streams read them again after a pause that
+    doubles with each failed attempt (`retries`).
     """
 
     status: Status = "creating"
@@ -318,19 +325,19 @@ class State:
     retries: int = 0
 
     def is_retry_due(self, now: float) -> bool:
-        """Return whether it is time to read unreadable files again."""
+        """Return whether unreadable files exist and the pause is over at `now` (Unix seconds)."""
         pause = min(FIRST_PAUSE * 2.0 ** min(self.retries, 30), LONGEST_PAUSE)
         return self.unread > 0 and now >= (self.at or 0) + pause
 
     def to_json(self) -> str:
-        """Return the JSON that stores keep."""
+        """Return the state as JSON, for stores."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> State:
-        """Read the JSON of `to_json`, and ignore fields of newer releases.
+        """Parse the JSON of `to_json`; ignore fields of newer releases.
 
-        Raises StoreError for anything that is not a state.
+        Raises StoreError if the text is not a valid state.
         """
         data = _parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
@@ -341,23 +348,23 @@ class State:
             or not (state.error is None or isinstance(state.error, str))
             or not (state.at is None or isinstance(state.at, int | float))
         ):
-            raise StoreError("the store holds a state that cannot be read")
+            raise StoreError("the store contains an invalid state")
         return replace(state, error=None if state.error is None else mask_controls(state.error))
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[_T]):
-    """A value, and its revision, which a change must name."""
+    """A stored value and its revision; a write fails if the revision is not the current one."""
 
     value: _T
     revision: Revision
 
 
 _LONGEST_TEXT = 1 << 20
-"""The most characters of a definition or state; ours have a few hundred for each column."""
+"""Maximum number of characters of a definition or state; a column takes a few hundred."""
 
 _LONGEST_NAME = 4_096
-"""The most characters of a name, a path or a type."""
+"""Maximum number of characters of a name, a path or a type."""
 
 _MOST_COLUMNS = 2_000
 
@@ -367,20 +374,20 @@ _STORED = {field.name for field in fields(Definition)} - {"fault"}
 
 
 def _parse_object(text: str) -> dict[str, Any]:
-    """Parse a JSON object; raise StoreError for anything else, at any size or depth."""
+    """Parse a JSON object; raise StoreError for other text, or if it is too long or too deep."""
     if len(text) > _LONGEST_TEXT:
-        raise StoreError(f"the store has {len(text):,} characters in the place of a definition")
+        raise StoreError(f"a stored definition or state is too long: {len(text):,} characters")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"the store's document is not JSON: {first_line(error)}") from None
+        raise StoreError(f"a stored definition or state is not JSON: {first_line(error)}") from None
     if not isinstance(data, dict):
-        raise StoreError(f"the store has a {type(data).__name__} in the place of a definition")
+        raise StoreError(f"a stored definition or state is not a JSON object: {text!r:.100}")
     return data
 
 
 def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
-    """Parse names with scalar values; raise TypeError or ValueError."""
+    """Parse (name, scalar value) pairs; raise TypeError or ValueError."""
     pairs = tuple((name, value) for name, value in given)
     for name, value in pairs:
         if not (_is_name(name) and type(value) in (bool, int, float, str)):
@@ -396,12 +403,15 @@ def _parse_expression(given: Any) -> Expression | None:
 
 
 def composite_identity(identities: Sequence[str]) -> str:
-    """Return the identity of a multi-column index on columns with these identities."""
+    """Return the identity of a multi-column index, made from its columns' identities in order."""
     return COMPOSITE + json.dumps(list(identities))
 
 
 def _is_composite(column: IndexedColumn) -> bool:
-    """Return whether a multi-column index has two or more different columns, each with a type."""
+    """Return whether a column is a valid multi-column index.
+
+    It has at least two columns, all different, each with a type, and the identity made of them.
+    """
     identities = column.part_identities
     return len(set(identities)) == len(part_types(column.type)) == len(
         identities
@@ -424,7 +434,7 @@ def _read(text: str, index: IndexId) -> Definition:
         definition = Definition.from_json(text)
         if definition.index == index:
             return definition
-        fault = f"the store has a definition of {definition.index} in its place"
+        fault = f"the stored definition belongs to another index: {definition.index}"
     except StoreError as error:
         fault = str(error)
     return Definition.unreadable(index, fault, text)

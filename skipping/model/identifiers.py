@@ -1,4 +1,4 @@
-"""Names of tables, in the spelling that definitions use."""
+"""Parse, quote and display the names of tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PASSWORD = re.compile(r"""(://[^/\s:@'"`]*):[^/\s'"`]*@""")
 
 
 def hide_passwords(text: str) -> str:
-    """Return a text with the passwords of URLs masked.
+    """Replace the passwords of URLs in a text by `***`.
 
     >>> hide_passwords("SELECT * FROM parquet.`ftp://u:secret@host/t`")
     'SELECT * FROM parquet.`ftp://u:***@host/t`'
@@ -41,7 +41,7 @@ def hide_passwords(text: str) -> str:
 def printable(text: str) -> str:
     r"""Return a text that is safe for a terminal: no control characters, no passwords in URLs.
 
-    A table's writers choose the names of its columns, which may contain escape sequences.
+    A table's writers choose its column names, which may contain escape sequences.
 
     >>> print(printable("a\x1b[2J\nopened 0"), printable("ftp://u:secret@host/t"))
     a\x1b[2J\nopened 0 ftp://u:***@host/t
@@ -50,9 +50,9 @@ def printable(text: str) -> str:
 
 
 def sql_name(parts: Sequence[str]) -> str:
-    """Join the parts of a name with dots, with backticks around all but plain words.
+    """Join the parts of a name with dots; put backticks around parts that are not plain words.
 
-    Parsers differ in which non-ASCII letters need backticks; Iceberg's needs them for all.
+    Parsers differ in which non-ASCII letters need backticks; Iceberg's requires them for all.
 
     >>> sql_name(["spark_catalog", "my db", "größe"])
     'spark_catalog.`my db`.`größe`'
@@ -61,7 +61,7 @@ def sql_name(parts: Sequence[str]) -> str:
 
 
 def qualify_name(spark: SparkSession, parts: Sequence[str]) -> str:
-    """Return the full name of a table, which may not exist; a path in Hadoop's spelling."""
+    """Return the full name of a table, which may not exist; a path gets Hadoop's `file:` prefix."""
     if len(parts) == 2 and parts[0].lower() in ("delta", "parquet"):
         path = f"file:{parts[1]}" if parts[1].startswith("/") else parts[1]
         return f"{parts[0].lower()}.`{path.rstrip('/')}`"
@@ -73,18 +73,18 @@ def qualify_name(spark: SparkSession, parts: Sequence[str]) -> str:
 
 
 def is_same_name(one: str, other: str) -> bool:
-    """Return whether two full names are equal for Spark, which ignores case except in a path."""
+    """Return whether Spark treats two full names as equal: case matters only in paths."""
     return one == other if is_path_name(one) else one.casefold() == other.casefold()
 
 
 def is_path_name(name: str) -> bool:
-    """Return whether a full name is the path of a table, as ``delta.`file:/t` ``."""
+    """Return whether a full name contains the path of a table, such as ``delta.`file:/t` ``."""
     parts = name_parts(name)
     return len(parts) == 2 and name.startswith(("delta.`", "parquet.`"))
 
 
 def plain_name(name: str) -> str:
-    """Return a full name as scans display it: without backticks; for a table by path, the path.
+    """Return a full name as scans display it: without backticks; for ``delta.`/path` `` the path.
 
     >>> plain_name("spark_catalog.`my db`.t"), plain_name("delta.`file:/a.b`")
     ('spark_catalog.my db.t', '/a.b')
@@ -94,7 +94,7 @@ def plain_name(name: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path as users write it; Hadoop prefixes local paths with `file:`.
+    """Return a path as users write it, without the `file:` that Hadoop puts before local paths.
 
     >>> shown_path("file:/a.b"), shown_path("s3a://bucket/a")
     ('/a.b', 's3a://bucket/a')
@@ -103,7 +103,7 @@ def shown_path(path: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a full name as users write it.
+    """Return a full name as users write it: a local path without Hadoop's `file:`.
 
     >>> shown_name("delta.`file:/a.b`"), shown_name("spark_catalog.default.t")
     ('delta.`/a.b`', 'spark_catalog.default.t')
@@ -112,7 +112,7 @@ def shown_name(name: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, str]:
-    """Return catalog, database and table of a full name; a path has no database.
+    """Return (catalog, database, table) of a full name; for a path, the database is empty.
 
     >>> split_name("spark_catalog.`my.db`.t"), split_name("delta.`file:/a.b`")
     (('spark_catalog', 'my.db', 't'), ('delta', '', 'file:/a.b'))

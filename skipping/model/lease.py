@@ -1,8 +1,9 @@
-"""The lease of an index: one process at a time maintains it, and a counter shows that it is alive.
+"""Define the lease of an index: only its holder, one process at a time, maintains the index.
 
-The lease holder increments `beat`. If another process sees no new beat for some time, by its own
-monotonic clock, it may claim the lease with a higher token. Stores compare tokens, so an old holder
-that was only suspended cannot write any more. Clocks of different processes are never compared.
+The holder increments the heartbeat counter `beat`. If another process sees no new heartbeat for
+some time, by its own monotonic clock, it may claim the lease with a higher token. Stores compare
+tokens, so an old holder that was only suspended cannot write any more. Clocks of different
+processes are never compared.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ PATIENCE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease of an index; without an `owner` it is free.
+    """The lease of an index; it is free if `owner` is None.
 
     `token` is greater than the tokens of all earlier owners. `seen` is the time of the last
-    heartbeat, in seconds of the owner's wall clock; it is only displayed.
+    heartbeat (Unix seconds of the owner's clock); it is only displayed.
     """
 
     token: int = 0
@@ -44,15 +45,15 @@ class Lease:
         return replace(self, beat=self.beat + 1, seen=time.time())
 
     def release(self) -> Lease:
-        """Return a free lease. It has the same token, so that no owner gets it again."""
+        """Return the free lease. It keeps the token, so that the next owner gets a higher one."""
         return Lease(self.token)
 
     def admits(self, token: int | None) -> bool:
-        """Return whether a writer with this token may write; a writer without lease has None."""
+        """Return whether a writer may write: with the owner's token, or without a lease (None)."""
         return token is None or (self.owner is not None and token == self.token)
 
     def describe(self) -> str:
-        """Return the lease holder as text; without an active one, the last holder and its silence.
+        """Return the lease holder as text; if it is dead, with the seconds since its heartbeat.
 
         >>> Lease(3).describe()
         'no owner'
@@ -65,27 +66,27 @@ class Lease:
         return f"no owner; {self.owner} is silent for {silent:,.0f} s"
 
     def to_json(self) -> str:
-        """Return the JSON that stores keep."""
+        """Return the lease as JSON, for stores."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Lease:
-        """Read the JSON of `to_json`, and ignore fields of newer releases.
+        """Parse the JSON of `to_json`; ignore fields of newer releases.
 
-        Raises StoreError for anything that is not a lease.
+        Raises StoreError if the text is not a valid lease.
         """
         try:
             data = json.loads(text)
             lease = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
         except (TypeError, ValueError, RecursionError) as error:
-            raise StoreError("the store holds a lease that cannot be read") from error
+            raise StoreError("the store contains an invalid lease") from error
         if not (
             type(lease.token) is int
             and type(lease.beat) is int
             and (lease.owner is None or isinstance(lease.owner, str))
             and (lease.seen is None or isinstance(lease.seen, int | float))
         ):
-            raise StoreError("the store holds a lease that cannot be read")
+            raise StoreError("the store contains an invalid lease")
         return lease
 
 
@@ -110,5 +111,5 @@ class Watch:
 
 
 def owner_of(application: str) -> str:
-    """Return the name of this process as an owner: host, process id and Spark application."""
+    """Return this process's name as a lease owner: host, process id and Spark application."""
     return f"{socket.gethostname()}, process {os.getpid()}, {application}"

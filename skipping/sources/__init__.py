@@ -1,1 +1,1 @@
-"""Opens tables by Spark, PyIceberg, delta-rs or pyarrow, with their settings, store and builder."""
+"""Open tables with Spark, PyIceberg, delta-rs or pyarrow, with their settings and store."""

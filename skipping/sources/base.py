@@ -1,4 +1,4 @@
-"""A table with the means to index it."""
+"""Define `Source`: a table, and what is needed to index it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ __all__ = ["Source"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table, the build that sketches its files, and default settings and store.
+    """A table, the build that sketches its files, and functions for its settings and store.
 
-    `open` opens a store by its address. `spark` is the session that opened the table, if any.
+    `settings` returns the current settings, `store` opens the default store, and `open` opens a
+    store by its address. `spark` is the session that opened the table, if any.
     """
 
     table: Table
@@ -36,7 +37,7 @@ class Source:
     spark: SparkSession | None = None
 
     def resolve_store(self, given: IndexStore | str | PathLike[str] | None) -> IndexStore:
-        """Return the given store, which may be an address or path, or the default store.
+        """Return a store: the given one, the one at an address or path, or for None the default.
 
         Raises SettingError for any other type.
         """
@@ -52,10 +53,13 @@ class Source:
         return self.store() if given is None else given
 
     def within(self, timeout: float | None) -> Source:
-        """Return the source with a timeout in seconds for lookups, if given; raise SettingError."""
+        """Return the source with a timeout in seconds for lookups; None changes nothing.
+
+        Raises SettingError for a timeout that is not above zero and finite.
+        """
         if timeout is None:
             return self
         if not 0 < timeout < float("inf"):
             raise SettingError(f"timeout takes seconds above zero, not {timeout!r}")
-        given = self.settings
-        return replace(self, settings=lambda: replace(given(), timeout=timeout))
+        settings = self.settings
+        return replace(self, settings=lambda: replace(settings(), timeout=timeout))

@@ -1,4 +1,4 @@
-"""Tables of delta-rs, indexed and queried in this process, without Spark."""
+"""Open Delta tables with delta-rs; this process indexes and queries them, without Spark."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def deltalake_source(table: Any) -> Source:
 
 
 def delta_path_source(name: str) -> Source:
-    """Open a Delta table by its path in Spark: `/data/t`, `s3a://bucket/t`, ``delta.`/t` ``.
+    """Open a Delta table by its path as in Spark: `/data/t`, `s3a://bucket/t`, ``delta.`/t` ``.
 
-    Credentials are the environment's (`AWS_ACCESS_KEY_ID`, ...). Raises TableError for any other
-    name, ImportError without delta-rs.
+    Credentials come from environment variables (`AWS_ACCESS_KEY_ID`, ...). Raises TableError if the
+    name is not a path, and ImportError without delta-rs.
     """
     if find_spec("deltalake") is None:
         raise ImportError(f"Delta tables without Spark need delta-rs: {_INSTALL}")
@@ -37,7 +37,9 @@ def delta_path_source(name: str) -> Source:
     path = re.sub(r"\A(?:delta\.)?`(.*)`\Z", r"\1", name, flags=re.DOTALL)
     match = re.fullmatch(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)", path, re.DOTALL)
     if match is None:
-        raise TableError(f"{name} is not a path: a table of a catalog needs Spark")
-    # Text would be taken for a URL that is quoted already, whatever it is.
+        raise TableError(
+            f"{name} is not an absolute path or URL: only Spark can open a table by its name"
+        )
+    # delta-rs takes the text as a URL, so characters in the path must be quoted.
     url = f"{match[1] or 'file'}://{match[2] or ''}{quote(match[3])}"
     return deltalake_source(open_delta(url, path))

@@ -1,4 +1,4 @@
-"""Settings and store from the environment, without a Spark session."""
+"""Read settings and open stores from environment variables, without a Spark session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["environment_source", "environment_store", "stored_root"]
 
 
 def environment_source(opened: Table, locate: Locate) -> Source:
-    """Open a table that this process indexes and queries; `locate` opens its files."""
+    """Return the source of a table that this process indexes; `locate` finds its files."""
     settings = Settings.of_environment(os.environ)
     return Source(
         opened,
@@ -31,29 +31,29 @@ def environment_source(opened: Table, locate: Locate) -> Source:
 
 
 def environment_store(settings: Settings) -> IndexStore:
-    """Open the store that the environment names; raise SettingError if it names no store."""
+    """Open the store in the settings; raise SettingError if they have no store."""
     if settings.store is None:
         raise SettingError(
-            "no store is configured, and there is no Spark session to name one: give store=, an "
-            f"IndexStore or its address, or set {variable('store')}"
+            "no store is configured: without Spark, pass store= (an address or an IndexStore), or "
+            f"set the environment variable {variable('store')}"
         )
     return _open(settings.store, settings)
 
 
 def stored_root(settings: Settings, definition: Definition) -> str:
-    """Return the root to open the table of a stored definition by; raises TableError.
+    """Return the root location of a stored definition's table; raise TableError if it is unsafe.
 
-    Anybody with write access to the store may have chosen it. So it must be a folder of this
-    machine, or below a folder that the environment names.
+    Anyone with write access to the store may have chosen it. So it must be a folder of this
+    machine, or below a folder in SKIPPING_TABLE_ROOTS.
     """
     root = definition.table.root
     is_local = root.startswith("file:/") and not root.startswith("file://")
     is_below = any(root.startswith(f"{each.rstrip('/')}/") for each in settings.table_roots)
     if ".." in root.split("/") or not (is_local or is_below):
         raise TableError(
-            f"{root:.200} is not opened: the path comes from the store, and is neither a folder of "
-            f"this machine nor below one of the environment's {variable('tableRoots')}; name the "
-            "table to open it"
+            f"{root:.200} is not opened: the path comes from the store, and is neither a local "
+            f"folder nor below a folder in the environment variable {variable('tableRoots')}. Set "
+            "it, or pass the table's path"
         )
     return root
 

@@ -1,4 +1,4 @@
-"""Parquet folders that pyarrow opens, indexed and queried in this process, without Spark."""
+"""Open Parquet folders with pyarrow; this process indexes and queries them, without Spark."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["folder_path", "folder_source"]
 
 def folder_source(given: Any) -> Source:
     """Open a folder by its path, or a pyarrow Dataset, with the environment's settings."""
-    path = hasattr(given, "__fspath__") or isinstance(given, str)
-    opened = ParquetFolder.at(given) if path else ParquetFolder.of(given)
+    is_path = hasattr(given, "__fspath__") or isinstance(given, str)
+    opened = ParquetFolder.at(given) if is_path else ParquetFolder.of(given)
     return environment_source(opened, opened.locate)
 
 
@@ -37,5 +37,5 @@ def folder_path(name: str) -> str | None:
         folder, log = filesystem.get_file_info([inner, f"{inner}/_delta_log"])
     except (pa.ArrowException, OSError):
         return None
-    is_one = folder.type == pafs.FileType.Directory and log.type == pafs.FileType.NotFound
-    return name if is_one else None
+    is_parquet = folder.type == pafs.FileType.Directory and log.type == pafs.FileType.NotFound
+    return name if is_parquet else None

@@ -1,4 +1,4 @@
-"""Opens a table: the one place that chooses between Spark, PyIceberg, delta-rs and pyarrow."""
+"""Open a table with the library that supports it: Spark, PyIceberg, delta-rs or pyarrow."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["open_source"]
 def open_source(given: Any, name: str | None) -> Source:
     """Open a table by name in a Spark session, or a table of PyIceberg, delta-rs or pyarrow.
 
-    A Source is returned as given: another project's format passes one (docs/extending.md). Raises
-    TableError. Imports only the library that opens the table.
+    `name` is given only with a Spark session. A Source is returned unchanged: other packages pass
+    one for their own table formats (docs/extending.md). Raises TableError for other objects.
     """
     if isinstance(given, Source):
         return given
@@ -34,8 +34,8 @@ def open_source(given: Any, name: str | None) -> Source:
         return deltalake_source(given)
     if isinstance(given, str) and "/" not in given and not os.path.exists(given):
         raise TableError(
-            f"there is no folder {given}. A table of that name in a catalog needs a Spark session, "
-            f'SkippingIndex.on(spark, "{given}"), or the table itself: a PyIceberg table or a '
+            f"there is no folder {given}. To open a table by its name, pass a Spark session: "
+            f'SkippingIndex.on(spark, "{given}"). Without Spark, pass a PyIceberg table or a '
             "DeltaTable"
         )
     if "pyarrow" in libraries or isinstance(given, str | os.PathLike):
@@ -43,6 +43,6 @@ def open_source(given: Any, name: str | None) -> Source:
 
         return folder_source(given)
     raise TableError(
-        f"{type(given).__name__} is not a PyIceberg table, a DeltaTable of delta-rs, a Dataset of "
-        "pyarrow's or the path of a Parquet folder; with Spark give a name too"
+        f"{type(given).__name__} is not a PyIceberg table, a DeltaTable of delta-rs, a pyarrow "
+        "Dataset or the path of a Parquet folder. With a Spark session, pass the table's name, too"
     )

@@ -1,4 +1,4 @@
-"""Tables of PyIceberg, indexed and queried in this process, without Spark."""
+"""Open PyIceberg tables; this process indexes and queries them, without Spark."""
 
 from __future__ import annotations
 

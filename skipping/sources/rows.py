@@ -1,4 +1,4 @@
-"""DataFrames of Python's rows."""
+"""Create DataFrames from rows in Python."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["frame_of_rows"]
 
 
 def frame_of_rows(spark: SparkSession, schema: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
-    """Make a DataFrame of rows without a Spark job; `schema` is Spark DDL, empty for no columns.
+    """Create a DataFrame without a Spark job; `schema` is Spark DDL, empty for no columns.
 
-    The rows go through Arrow: for a Python list, even an empty one, Spark starts workers, which
-    takes two seconds.
+    The rows are converted to Arrow first. For a Python list, even an empty one, Spark would start
+    Python workers, which takes two seconds.
     """
     if not schema:
         return DataFrame(spark._jsparkSession.emptyDataFrame(), spark)
     columns = StructType.fromDDL(schema)
-    assert isinstance(columns, StructType), "it has names"
+    assert isinstance(columns, StructType), "the schema is a list of columns"
     arrow = to_arrow_schema(columns)
     values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(arrow)
     arrays = [pa.array(v, type) for v, type in zip(values, arrow.types, strict=True)]

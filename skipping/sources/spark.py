@@ -1,4 +1,4 @@
-"""A Spark session's settings and store."""
+"""Open tables with a Spark session; read the session's settings and open its store."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 ]
 
 FILE = "skipping-index.sqlite"
-"""The embedded store's file in a warehouse directory."""
+"""The file name of the embedded store in a warehouse directory."""
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
-"""Spark's setting for the checkpoints of streams that name no folder."""
+"""Spark's setting for the checkpoints of streams without their own folder."""
 
 _AT_START = (
     "store",
@@ -51,12 +51,12 @@ _NETWORK = (
 
 
 def spark_source(spark: SparkSession, table: str) -> Source:
-    """Open a table with the session's settings and store; raise TableError."""
+    """Open a table with the session's settings and store; raise TableError if that fails."""
     try:
         opened = open_table(spark, table)
     except TableError as error:
-        if todo := _orphan_advice(spark, table):
-            raise TableError(f"{error}. {todo}") from error
+        if advice := _orphan_advice(spark, table):
+            raise TableError(f"{error}. {advice}") from error
         raise
     return Source(
         opened,
@@ -68,26 +68,27 @@ def spark_source(spark: SparkSession, table: str) -> Source:
 
 
 def _orphan_advice(spark: SparkSession, table: str) -> str | None:
-    """Return what to do about the index of a table that is not there under its name, if any."""
+    """Return what to do about the index of a missing table; None if the store has no such index."""
     with suppress(SkippingError):
         name, settings = qualify_name(spark, name_parts(table)), settings_of(spark)
         for found in store_of(spark, settings).definitions(timeout=settings.timeout):
             if not found.value.dropped and is_same_name(found.value.name, name):
-                return f"Its skipping index is still there. {orphan_hint(found.value)}"
+                return f"Its skipping index still exists. {orphan_hint(found.value)}"
     return None
 
 
 def settings_of(spark: SparkSession) -> Settings:
-    """Return the session's settings; raise SettingError for an unknown one."""
+    """Return the session's settings; raise SettingError for an unknown key or an invalid value."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "the session runs"
-    # As one text: py4j makes a call for each entry of a map, which takes 60 ms.
+    # Read all settings as one JSON text: py4j makes a call for each entry of a map, which takes
+    # 60 ms in total.
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
     return Settings.of(json.loads(mapper.writeValueAsString(spark.conf._jconf.getAllAsJava())))
 
 
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
-    """Open the store of the session's settings, or the environment's, or the warehouse's own."""
+    """Open the store in the settings, else in SKIPPING_STORE, else in the warehouse directory."""
     return open_store(
         settings.store
         or os.environ.get(STORE)
@@ -107,12 +108,15 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
 
 
 def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
-    """Return the context's start-up settings; raise SettingError for one set after that."""
+    """Return the settings with which the Spark context was started.
+
+    Raises SettingError if opensearch.insecure was set later.
+    """
     start = _startup_settings(spark)
     if settings.opensearch_insecure and not start.opensearch_insecure:
         raise SettingError(
-            f"{PREFIX}opensearch.insecure counts only in the configuration that a session is "
-            "started with"
+            f"{PREFIX}opensearch.insecure was set after the start of Spark, where it has no "
+            "effect: set it in the configuration with which Spark starts"
         )
     return StartUp.of(
         store=start.store,
@@ -126,15 +130,15 @@ def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
 
 
 def checkpoint_roots(spark: SparkSession) -> tuple[str, ...]:
-    """Return the folders under which streams may write, all chosen when the context was started."""
+    """Return the folders below which streams may write; the start configuration determines them."""
     folders = (spark.conf.get("spark.sql.warehouse.dir"), default_checkpoint(spark))
     return (*filter(None, folders), *_startup_settings(spark).checkpoint_roots)
 
 
 def default_checkpoint(spark: SparkSession) -> str | None:
-    """Return Spark's folder for streams that name none, as the context was started with it.
+    """Return the value of Spark's `checkpointLocation` setting when the context was started.
 
-    A later value is ignored: in a server, any client can set one for its own session.
+    A later value is ignored: in a server, any client can change it in its own session.
     """
     return spark.sparkContext._conf.get(CHECKPOINTS, None)
 
@@ -142,7 +146,7 @@ def default_checkpoint(spark: SparkSession) -> str | None:
 def table_roots(spark: SparkSession) -> tuple[str, ...]:
     """Return the folders below which a path from a store may be opened.
 
-    They include the session's default file system and that of its warehouse.
+    They include the root of the default file system (`/`) and that of the warehouse's file system.
     """
     warehouse = urlsplit(spark.conf.get("spark.sql.warehouse.dir") or "")
     own = f"{warehouse.scheme}://{warehouse.netloc}/" if warehouse.scheme else "/"
@@ -150,34 +154,34 @@ def table_roots(spark: SparkSession) -> tuple[str, ...]:
 
 
 def _startup_settings(spark: SparkSession) -> Settings:
-    conf = spark.sparkContext._conf  # a copy of it takes 60 ms
+    conf = spark.sparkContext._conf  # `getConf` would copy it, which takes 60 ms
     given = {key: conf.get(key) for key in map(PREFIX.__add__, _AT_START)}
     return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
 
 
 def default_location(warehouse: str | None) -> str:
-    """Return the address of a warehouse's embedded store; the warehouse must be a local directory.
+    """Return the address of the embedded store in a warehouse directory.
 
-    SQLite locks its file, which network file systems do not do reliably; an object store has no
-    files. Raises SettingError that names the setting to use.
+    Raises SettingError, with the setting to use instead, unless the warehouse is a local directory:
+    SQLite needs file locks, which network file systems do not implement reliably.
     """
     parts = urlsplit(warehouse or "")
     local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path
     path = Path(unquote(parts.path) if parts.scheme else (warehouse or ""))
     if not local or _file_system(path) in _NETWORK:
         raise SettingError(
-            f"the warehouse {warehouse} is not a local directory, so there is no place for the "
-            "embedded index store: set spark.skipping.store, for example to sqlite:/var/lib/"
+            f"the warehouse {warehouse} is not a local directory, so the embedded index store "
+            "cannot be in it: set spark.skipping.store, for example to sqlite:/var/lib/"
             "skipping.sqlite on one host"
         )
     return f"sqlite:{path / FILE}"
 
 
 def _file_system(path: Path) -> str | None:
-    found: tuple[int, str | None] = (0, None)
+    best: tuple[int, str | None] = (0, None)
     for mount in psutil.disk_partitions(all=True):
         point = Path(mount.mountpoint)
-        if path.absolute().is_relative_to(point) and len(point.parts) >= found[0]:
-            # the later of two mounts at one point counts, such as nfs4 over autofs
-            found = len(point.parts), mount.fstype
-    return found[1]
+        if path.absolute().is_relative_to(point) and len(point.parts) >= best[0]:
+            # of two mounts at the same path, use the later one, such as nfs4 over autofs
+            best = len(point.parts), mount.fstype
+    return best[1]

@@ -1,8 +1,8 @@
-"""Check the table names and paths that a store contains, before Spark opens them.
+"""Check the table names and paths from a store, before Spark opens them.
 
-A user who can write to a store chooses the names in its definitions. By a name Spark opens files
-and folders of any format, on any host, with the driver's credentials. So a name is accepted only if
-it is in a catalog of the session, which gives the location. A path is accepted only if it is the
+Anyone who can write to a store chooses the names in its definitions. A name can make Spark open
+files of any format, on any host, with the driver's credentials. So a name is accepted only if it is
+in a catalog of the session, which determines the location. A path is accepted only if it is the
 root in the table's identity, and is on a file system or in a folder that the session allows.
 """
 
@@ -25,45 +25,45 @@ __all__ = ["folder_exists", "hadoop_path", "is_under", "stored_name"]
 
 
 def stored_name(spark: SparkSession, definition: Definition) -> str:
-    """Return the name to open the table of a stored definition by; raises TableError.
+    """Return the name for opening a stored definition's table; raise TableError if it is unsafe.
 
-    Opens nothing. The table may be another one by now: the caller must compare its identity.
+    This opens nothing. The name may belong to another table by now: compare its identity.
     """
     name, root = definition.name, definition.table.root
     parts = name_parts(name)
     if is_path_name(name):
         format, path = parts
         if (format, path) != (definition.table.format, root):
-            raise TableError(f"{name:.200} is not opened: the identity of its table is of {root}")
+            raise TableError(f"{name:.200} is not opened: its stored root is another path, {root}")
         if format == "parquet" and re.search(r"[*?{}\[\]]", root):
-            raise TableError(f"{name:.200} is not opened: Spark reads its path as a pattern")
+            raise TableError(f"{name:.200} is not opened: Spark reads its path as a glob pattern")
         try:
-            place = hadoop_path(spark, root)
-            # On a file system that the session uses anyway, or below a folder in its settings.
-            is_ours = any(
-                is_under(place, hadoop_path(spark, folder)) for folder in table_roots(spark)
+            path = hadoop_path(spark, root)
+            is_allowed = any(
+                is_under(path, hadoop_path(spark, folder)) for folder in table_roots(spark)
             )
         except DefinitionError as error:
             raise TableError(f"{name:.200} is not opened: {error}") from None
-        if not is_ours:
+        if not is_allowed:
             raise TableError(
-                f"{name:.200} is not opened: the path comes from the store, and is neither on a "
-                f"file system of this session's own nor below a folder of {PREFIX}tableRoots. Set "
-                "it when the session starts, or use a statement with the name of the table"
+                f"{name:.200} is not opened: the path comes from the store, and is neither on the "
+                f"session's default or warehouse file system nor below a folder in {PREFIX}"
+                "tableRoots. Set tableRoots when the session starts, or use a statement with the "
+                "name of the table"
             )
         return name
     catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
-    # A part with a slash is a path to Delta's and Iceberg's catalogs, too.
+    # Delta's and Iceberg's catalogs read a part with a slash as a path.
     is_catalog_name = len(parts) > 1 and not any("/" in part for part in parts)
     if not (is_catalog_name and catalogs.isCatalogRegistered(parts[0])):
-        raise TableError(f"{name:.200} is not opened: it is in no catalog of this session")
+        raise TableError(f"{name:.200} is not opened: no catalog of this session contains it")
     return sql_name(parts)
 
 
 def hadoop_path(spark: SparkSession, text: str) -> Any:
-    """Return a path as Hadoop reads it, absolute; raises DefinitionError.
+    """Return an absolute Hadoop `Path` (in Java) for a text; raise DefinitionError if invalid.
 
-    Opens only the session's default file system.
+    This opens only the session's default file system.
     """
     jvm: Any = spark._jvm
     hadoop = jvm.org.apache.hadoop.fs
@@ -75,11 +75,11 @@ def hadoop_path(spark: SparkSession, text: str) -> Any:
         # Hadoop turns `/a/b/..` into `/a/`, whose name is empty and whose parent is `/a`.
         return path if path.getName() or path.isRoot() else path.getParent()
     except (Py4JError, PySparkException) as error:
-        raise DefinitionError(f"{text!r:.200} is not a folder") from error
+        raise DefinitionError(f"{text!r:.200} is not a valid folder path") from error
 
 
 def folder_exists(spark: SparkSession, text: str) -> bool:
-    """Return whether a path is a folder, without listing it; raises TableError."""
+    """Return whether a path is a folder, without listing it; raise TableError if that fails."""
     try:
         path = hadoop_path(spark, text)
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -89,7 +89,7 @@ def folder_exists(spark: SparkSession, text: str) -> bool:
 
 
 def is_under(path: Any, root: Any) -> bool:
-    """Return whether a path is a folder or in it, by whole names."""
+    """Return whether a Hadoop path is `root` or below it; names are compared as a whole."""
     one, other = path.toUri(), root.toUri()
     if (one.getScheme(), one.getAuthority() or "") != (
         other.getScheme(),

@@ -385,7 +385,7 @@ def unknown_settings_are_named(folder: Path) -> None:
         handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
         logging.getLogger("skipping").addHandler(handler)
         spark.conf.set("spark.skipping.cache.tll", "1s")
-        hint = "no setting spark.skipping.cache.tll: did you mean spark.skipping.cache.ttl?"
+        hint = "unknown setting spark.skipping.cache.tll: did you mean spark.skipping.cache.ttl?"
         with raises(SettingError, hint):
             rewrite.enable(spark)
         with raises(SettingError, hint):

@@ -139,7 +139,7 @@ def test_names_that_the_session_would_use_are_opened(
 def test_stored_name_refuses_patterns(spark: SparkSession, part: str) -> None:
     root = f"file:/data/{part}"
     definition = Definition("i", TableId("parquet", root, root), f"parquet.`{root}`", (COLUMN,))
-    with pytest.raises(TableError, match=r"reads its path as a pattern"):
+    with pytest.raises(TableError, match=r"reads its path as a glob pattern"):
         stored_name(spark, definition)
 
 

@@ -118,7 +118,7 @@ def test_numbers_are_not_used_again(spark: SparkSession, t: str, tmp_path: Path)
         ("DROP (nope)", "nope is not in the index: there are id MIN_MAX"),
         ("DROP (id VALUE_LIST)", "id VALUE_LIST is not in the index"),
         ("DROP (id)", "nothing would be left: use DROP SKIPPING INDEX"),
-        ("WITH (build = false)", "belongs to CREATE SKIPPING INDEX"),
+        ("WITH (build = false)", "ALTER cannot change the option build"),
         ("WITH (refresh_interval = 'soon')", "refresh_interval takes a duration above zero"),
         ("WITH (max_files_per_batch = 0)", "max_files_per_batch takes a number of files"),
     ],

@@ -184,7 +184,10 @@ class TestCreate:
     def test_a_second_index_points_at_the_table(self, spark: SparkSession, t: str) -> None:
         spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX) WITH (build = false)")
         message = refused(spark, f"CREATE SKIPPING INDEX ON {t} (s VALUE_LIST)", StatementError)
-        assert f"{t} already has a skipping index: ALTER SKIPPING INDEX ON {t} ADD (" in message
+        assert (
+            f"{t} already has a skipping index. To add columns: ALTER SKIPPING INDEX ON {t} ADD ("
+            in message
+        )
         assert word(message) == t
 
     def test_without_a_build_all_files_are_unknown_and_read(
@@ -357,7 +360,7 @@ class TestCreate:
     ) -> None:
         session = spark.newSession()
         session.conf.set("spark.skipping.stor", "memory:x")
-        hint = r"no setting spark\.skipping\.stor: did you mean spark\.skipping\.store\?"
+        hint = r"unknown setting spark\.skipping\.stor: did you mean spark\.skipping\.store\?"
         for text in (f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)", "SHOW SKIPPING INDEXES"):
             with pytest.raises(SettingError, match=hint):
                 session.sql(text)

@@ -83,7 +83,7 @@ def test_intervals(given, seconds):
 def test_index_settings_expand_replicas():
     options = IndexOptions.of({"index_settings": '{"auto_expand_replicas": "1-all"}'})
     assert options.index_settings == '{"auto_expand_replicas": "1-all"}'
-    with pytest.raises(DefinitionError, match="ALTER cannot change it"):
+    with pytest.raises(DefinitionError, match="ALTER cannot change the option"):
         IndexOptions.of({"index_settings": SHARDS}, alter=True)
 
 
@@ -128,7 +128,7 @@ def test_values_that_are_refused_are_not_repeated(name, value):
     ("name", "value", "message"),
     [
         ("incremental_refresh", True, "incremental_refresh = true is not supported yet: leave"),
-        ("index_mappings", "{}", "index_mappings has no meaning here: each field is mapped as"),
+        ("index_mappings", "{}", "index_mappings has no meaning here: the index type determines"),
         ("extra_options", "{}", "extra_options has no meaning here: the stream reads"),
         ("autoRefresh", True, "unknown option autoRefresh: did you mean auto_refresh?"),
         ("BUILD", True, "unknown option BUILD: did you mean build?"),
@@ -144,7 +144,7 @@ def test_refusals(name, value, message):
 
 
 def test_build_belongs_to_create():
-    with pytest.raises(DefinitionError, match="ALTER cannot change it"):
+    with pytest.raises(DefinitionError, match="ALTER cannot change the option"):
         IndexOptions.of({"build": True}, alter=True)
 
 

@@ -66,10 +66,18 @@ def test_durations(text, seconds):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("cache.tl", "5s", "no setting spark.skipping.cache.tl: did you mean spark.skipping.cache"),
+        (
+            "cache.tl",
+            "5s",
+            "unknown setting spark.skipping.cache.tl: did you mean spark.skipping.cache",
+        ),
         ("Enabled", "true", "did you mean spark.skipping.enabled?"),
         ("cache.maxbytes", "5", "did you mean spark.skipping.cache.maxBytes?"),
-        ("colour", "1", "no setting spark.skipping.colour: there are spark.skipping.enabled, "),
+        (
+            "colour",
+            "1",
+            "unknown setting spark.skipping.colour: the settings are spark.skipping.enabled, ",
+        ),
         ("enabled", "yes", "spark.skipping.enabled takes true or false, not 'yes'"),
         ("timeout", "0", "spark.skipping.timeout takes a duration above zero"),
         ("timeout", "-1s", "takes a duration above zero"),
@@ -77,9 +85,9 @@ def test_durations(text, seconds):
         ("cache.ttl", "9" * 400, "takes a duration such as 5s"),
         ("mode", "loose", "spark.skipping.mode takes fallback or strict, not 'loose'"),
         ("providers", "a.b.C", "spark.skipping.providers takes module:Class"),
-        ("shadow", "true", "spark.skipping.shadow takes a share from 0 to 1, not 'true'"),
-        ("shadow", "nan", "spark.skipping.shadow takes a share from 0 to 1"),
-        ("shadow", "1.5", "spark.skipping.shadow takes a share from 0 to 1"),
+        ("shadow", "true", "spark.skipping.shadow takes a number from 0 to 1, not 'true'"),
+        ("shadow", "nan", "spark.skipping.shadow takes a number from 0 to 1"),
+        ("shadow", "1.5", "spark.skipping.shadow takes a number from 0 to 1"),
         ("opensearch.usr", "me", "did you mean spark.skipping.opensearch.user?"),
         ("opensearch.prefix", "", "spark.skipping.opensearch.prefix takes a prefix of names"),
     ],
@@ -103,7 +111,7 @@ def test_a_password_is_never_shown():
 
 
 def test_all_that_is_wrong_is_told_at_once():
-    with pytest.raises(SettingError, match=r"enabled takes .*; no setting spark\.skipping\.x"):
+    with pytest.raises(SettingError, match=r"enabled takes .*; unknown setting spark\.skipping\.x"):
         _of(enabled="1", x="1")
 
 

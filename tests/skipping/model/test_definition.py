@@ -87,7 +87,7 @@ def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older:
 )
 def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
     wrong = replace(DEFINITION, columns=(replace(COMPOSITE, **part),))
-    with pytest.raises(StoreError, match=r"does not match its parts|a name in it"):
+    with pytest.raises(StoreError, match=r"does not match its parts|a name is empty"):
         Definition.from_json(wrong.to_json())
 
 
@@ -96,33 +96,33 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("1", "has a int"),
+        ("1", "is not a JSON object: '1'"),
         ("{}", "'format'"),
         ("x" * ((1 << 20) + 1), "1,048,577 characters"),
-        (change(format=5), "format 5, this release reads format 4: upgrade, or run DROP"),
-        (change(format="1"), "format 1, this release"),
+        (change(format=5), "format 5, but this release reads format 4: upgrade, or run DROP"),
+        (change(format="1"), "format 1, but this release"),
         (
             change(where="reflect('java.lang.System', 'exit') IS NULL"),
             "reflect is a function",
         ),
-        (change(where=["a"]), "cannot be read"),
-        (change(name=""), "a name in it is empty"),
+        (change(where=["a"]), "the store contains an invalid"),
+        (change(name=""), "a name is empty"),
         (change(name="a\x1b[2Jb"), "control characters"),
         (change(name="\u202etxt"), "control characters"),
-        (change(name="x" * 5_000), "a name in it"),
-        (change(table={"format": "delta"}), "cannot be read"),
-        (change(table={"format": "delta", "id": 1, "root": ""}), "a name in it"),
-        (change(columns=[1]), "cannot be read"),
-        (change(columns=None), "cannot be read"),
+        (change(name="x" * 5_000), "a name is empty"),
+        (change(table={"format": "delta"}), "the store contains an invalid"),
+        (change(table={"format": "delta", "id": 1, "root": ""}), "a name is empty"),
+        (change(columns=[1]), "the store contains an invalid"),
+        (change(columns=None), "the store contains an invalid"),
         (change(options=[["a", {"b": 1}]]), "is not a parameter"),
         (change(enabled="false"), "neither"),
         (change(numbers=-1), "-1"),
         (column(number=2), "two columns have the same number"),
         (column(number="1"), "invalid number"),
         (column(number=True), "invalid number"),
-        (column(identity=7), "a name in it"),
+        (column(identity=7), "a name is empty"),
         (column(kind="os:system"), "invalid number or index type"),
-        (column(surprise=1), "cannot be read"),
+        (column(surprise=1), "the store contains an invalid"),
         (column(params=[["limit", [[[]]]]]), "is not a parameter"),
         (
             change(columns=[{**FIRST, "number": n} for n in range(1, 2_002)]),
@@ -142,7 +142,7 @@ def test_what_cannot_be_trusted_has_a_fault(text: str, fault: str) -> None:
 
 
 def test_a_definition_in_the_place_of_another_has_a_fault() -> None:
-    assert "of 7d4d in its place" in (Definition.read(STORED, "8e5e").fault or "")
+    assert "belongs to another index: 7d4d" in (Definition.read(STORED, "8e5e").fault or "")
 
 
 def test_one_with_a_fault_can_be_written_as_dropped() -> None:

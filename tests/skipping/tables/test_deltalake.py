@@ -429,7 +429,7 @@ class TestCommand:
         assert f"parquet.`{folder.parent}` has no skipping index" in said, (
             "it has no log of Delta's"
         )
-        assert "db.t is not a path: a table of a catalog needs Spark" in said
+        assert "db.t is not an absolute path or URL" in said
         assert main(["refresh", "--all", "--without-spark"]) == 1
         assert "give store=" in capsys.readouterr().err
         with pytest.raises(SystemExit) as ended:
