@@ -1,1 +1,1 @@
-"""The statements of a skipping index: text in, immutable values out. Nothing is resolved or run."""
+"""Parse skipping-index statements to immutable values; nothing is resolved or run."""

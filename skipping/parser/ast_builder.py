@@ -1,4 +1,4 @@
-"""Build statements from the grammar's trees: names, constants, and checks beyond the grammar."""
+"""Build statements from parse trees, and check what the grammar cannot express."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _PLAIN: Mapping[str, type[statements.Refresh | statements.Analyze | statements.V
     "vacuum": statements.Vacuum,
 }
 _KINDS = {"BLOOMFILTER": "BLOOM_FILTER", "DATASKIPPING": "MIN_MAX"}
-"""Index types by Databricks' words for them."""
+"""Databricks' names of index types, and ours."""
 _BLOOM = {"fpp": "fpp", "numitems": "num_items"}
-"""Parameters of BLOOM_FILTER by Databricks' options for them, in lower case: case is ignored."""
+"""Databricks' options of a Bloom filter in lower case, and our parameters; case is ignored."""
 
 
 class StatementReader:
-    """Builds the statement of one text. Raises TextError."""
+    """Builds the statement of one text; raises TextError at the position of the wrong word."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._marks: dict[str, int] = {}
 
     def statement(self, tree: Tree[Token]) -> Statement:
-        """Return the statement of a tree of the grammar's `start`."""
+        """Return the statement for a tree of the grammar rule `start`."""
         (node,) = subtrees(tree)
         parts = {str(part.data): part for part in subtrees(node)}
         marks = MappingProxyType(self._marks)
@@ -65,7 +65,7 @@ class StatementReader:
                     table, columns, "if_not_exists" in parts, where, options, marks=marks
                 )
             case "create_kind" | "drop_kind":
-                return self._about_kind(tokens_of(node), table, parts)
+                return self._databricks_statement(tokens_of(node), table, parts)
             case "alter":
                 return statements.Alter(table, self._action(subtrees(node)[-1]), marks=marks)
             case "describe":
@@ -88,10 +88,10 @@ class StatementReader:
                 return statements.Enable()
         return statements.Disable()
 
-    def _about_kind(
+    def _databricks_statement(
         self, words: Sequence[Token], table: Name, parts: Mapping[str, Tree[Token]]
     ) -> statements.Create | statements.DropKind:
-        """Return Databricks' CREATE or DROP of one index type."""
+        """Return Databricks' CREATE or DROP statement for one index type."""
         marks = MappingProxyType(self._marks)
         kind = _KINDS[words[1].upper()]
         if words[0].type == "DROP":
@@ -101,7 +101,7 @@ class StatementReader:
         columns = subtrees(parts["kind_columns"]) if "kind_columns" in parts else ()
         if kind == "BLOOM_FILTER" and not columns:
             raise TextError(
-                start_of(words[1]), "a bloom filter needs FOR COLUMNS (...) after the table"
+                start_of(words[1]), "a Bloom filter needs FOR COLUMNS (...) after the table"
             )
         shared = _kind_options(kind, parts.get("kind_options"))
         specs: dict[Name, ColumnSpec] = {}
@@ -172,8 +172,8 @@ def _kind_options(kind: str, node: Tree[Token] | None) -> dict[str, Param]:
         first, *rest = tokens_of(key)
         name = _word(first)
         if kind != "BLOOM_FILTER" or name.lower() not in _BLOOM or rest:
-            takes = "fpp and numItems" if kind == "BLOOM_FILTER" else "none"
-            raise TextError(start_of(first), f"no option {name} of {kind} here: it takes {takes}")
+            takes = "fpp and numItems" if kind == "BLOOM_FILTER" else "no options"
+            raise TextError(start_of(first), f"unknown option {name}: {kind} takes {takes}")
         _require_new(options, _BLOOM[name.lower()], f"the option {name}", start_of(key))
         options[_BLOOM[name.lower()]] = _value(tokens_of(option)[-1])
     return options
@@ -204,16 +204,18 @@ def _params(nodes: Sequence[Tree[Token]]) -> tuple[tuple[Param, ...], Mapping[st
             _require_new(named, name, f"the parameter {name}", start_of(param))
             named[name] = value
         elif named:
-            raise TextError(start_of(tokens[0]), "values without a name come before the named ones")
+            raise TextError(
+                start_of(tokens[0]), "write values without a name before the named ones"
+            )
         else:
             positional.append(value)
     return tuple(positional), MappingProxyType(named)
 
 
 def _item(item: Tree[Token]) -> tuple[Name, bool, tuple[Name, ...]]:
-    """Return the parts of a column, whether it is an expression, and a composite's columns.
+    """Return (the parts of the name, whether it is an expression, the columns of a composite).
 
-    An expression is one part, as written. A composite has no parts.
+    An expression has one part: its text. A composite has no parts.
     """
     if item.data == "composite":
         return (), False, tuple(map(_path, subtrees(item)))
@@ -245,4 +247,4 @@ def _value(token: Token) -> Param:
 
 def _require_new(seen: Mapping[_Key, object], key: _Key, what: str, position: int) -> None:
     if key in seen:
-        raise TextError(position, f"{what.strip()} is given twice: leave one out")
+        raise TextError(position, f"{what.strip()} is given twice: remove one")

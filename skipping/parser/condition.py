@@ -1,8 +1,8 @@
-"""The condition of WHERE as a tree of tests; its text is never run.
+"""Parse the condition of WHERE into a tree of tests; its text is never executed.
 
-The store holds the condition, and others may write to the store. So its grammar accepts only
-comparisons, null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants.
-Conditions for Spark and PyIceberg are built from this tree (`skipping.tables.spark_where`).
+The condition is in the store, to which others may write. So the grammar accepts only comparisons,
+null tests, IN, LIKE, BETWEEN, in_network, AND, OR and NOT over columns and constants. Conditions
+for Spark and PyIceberg are built from this tree (`skipping.tables.spark_where`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from skipping.parser.lexer import TextError, tokenize
 from skipping.parser.networks import read_network, texts_of
 
 LONGEST = 1 << 13
-"""Characters; a condition chooses files, it lists no keys. Parsing that takes 0.1 s."""
+"""Maximum number of characters of a condition; parsing them takes 0.1 s."""
 
 _MOST = 1_000
-"""Tests in one condition. Spark plans a chain of them by recursion."""
+"""Maximum number of tests in one condition: Spark plans a chain of tests recursively."""
 
 _DEEPEST = 50
-"""Parentheses and NOTs around one test."""
+"""Maximum number of parentheses and NOTs around one test."""
 
 Typed: TypeAlias = Literal["date", "timestamp", "timestamp_ntz", "timestamp_ltz"]
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | None
@@ -39,14 +39,14 @@ Compared: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "<=>"]
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """A column, or a field of one, by the parts of its name."""
+    """A column or a nested field, as the parts of its name."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value; with `type` it is the text of a typed literal, such as DATE '2024-02-29'."""
+    """A constant; with `type`, `value` is the text of a typed literal such as DATE '2024-02-29'."""
 
     value: Value
     type: Typed | None = None
@@ -77,7 +77,7 @@ class Membership:
 class TupleMembership:
     """`(operand, ...) [NOT] IN ((value, ...), ...)`; each row has a value for each operand.
 
-    Spark compares structs: where a column is null this is false, and never null.
+    Spark compares the tuples as structs: if a column is null, the result is false, not null.
     """
 
     operands: tuple[Operand, ...]
@@ -138,7 +138,7 @@ Test: TypeAlias = Comparison | Membership | TupleMembership | Like | Between | N
 Condition: TypeAlias = Test | Negation | Both | Either
 
 _TAKES = (
-    "WHERE takes =, <>, <, <=, >, >=, <=>, IS [NOT] NULL, IN, LIKE, BETWEEN and in_network over "
+    "WHERE supports =, <>, <, <=, >, >=, <=>, IS [NOT] NULL, IN, LIKE, BETWEEN and in_network over "
     "columns and constants, with AND, OR, NOT and parentheses"
 )
 _SPELLED: dict[str, Compared] = {"==": "=", "<>": "!="}
@@ -151,7 +151,7 @@ _TYPED: dict[str, Typed] = {
 
 
 def parse_condition(text: str) -> Condition:
-    """Parse a condition; raises StatementError that points at what WHERE does not take.
+    """Parse a condition; raise StatementError that points at the word that WHERE does not support.
 
     >>> parse_condition("a.b IS NOT NULL")
     NullTest(operand=ColumnName(parts=('a', 'b')), negated=True)
@@ -163,7 +163,7 @@ def parse_condition(text: str) -> Condition:
 
 
 def read_condition(text: str) -> Condition:
-    """Parse a condition as a part of a statement; raises TextError with a position in the part."""
+    """Parse the condition of a statement; raise TextError with a position in the condition."""
     read = _read(text)
     if isinstance(read, TextError):
         raise TextError(read.position, str(read))
@@ -172,18 +172,18 @@ def read_condition(text: str) -> Condition:
 
 @dataclass(frozen=True, slots=True)
 class Strings:
-    """How a session's Spark parses strings; the default is this parser's way."""
+    """How Spark parses strings in a session; the defaults are the behaviour of this parser."""
 
     stand: bool = False
-    """A backslash escapes nothing: `spark.sql.parser.escapedStringLiterals`."""
+    """Whether backslashes are not escapes: `spark.sql.parser.escapedStringLiterals`."""
     name: bool = False
-    """Double quotes enclose names: `spark.sql.ansi.doubleQuotedIdentifiers`, in ANSI mode."""
+    """Whether double quotes enclose names: `spark.sql.ansi.doubleQuotedIdentifiers`, ANSI mode."""
 
 
 def require_same_strings(text: str, strings: Strings) -> None:
-    """Raise StatementError if the session's Spark reads a string of a condition differently.
+    """Raise StatementError if Spark in this session parses a string of a condition differently.
 
-    Raises it for a wrong condition, too.
+    An invalid condition raises StatementError, too.
     """
     parse_condition(text)
     if strings == Strings():
@@ -196,20 +196,22 @@ def require_same_strings(text: str, strings: Strings) -> None:
             raise point_at(
                 text,
                 at,
-                f"spark.sql.ansi.doubleQuotedIdentifiers is true, and Spark reads {each} as a "
-                "name: write a string as '...', and a name as `...`, which every session reads "
-                "alike",
+                f"spark.sql.ansi.doubleQuotedIdentifiers is true, so Spark reads {each} as a name: "
+                "write a string as '...', and a name as `...`, which mean the same in every "
+                "session",
             )
         if strings.stand and each[0] not in "rR" and each[1:-1] != literals.parse_string(each):
             raise point_at(
                 text,
                 at,
-                f"spark.sql.parser.escapedStringLiterals is true, and Spark reads {each} as it "
-                "stands: write it as r'...' or r\"...\", which every session reads alike",
+                "spark.sql.parser.escapedStringLiterals is true, so Spark does not replace the "
+                f"escapes in {each}: write it as r'...' or r\"...\", which mean the same in every "
+                "session",
             )
 
 
-# Stored conditions are parsed again every few seconds; a wrong one takes as long to parse.
+# Stored conditions are parsed again every few seconds. Errors are cached, too, because an invalid
+# condition takes as long to parse.
 @lru_cache(maxsize=512)
 def _read(text: str) -> Condition | TextError:
     try:
@@ -227,7 +229,7 @@ def _parse(text: str) -> Condition:
     except UnexpectedInput as error:
         is_end = getattr(error, "token", None) == ""
         raise _explain_token(text, None if is_end else error.pos_in_stream, tokens) from None
-    (top,) = subtrees(tree)  # its parentheses are tokens
+    (top,) = subtrees(tree)  # parentheses around it are tokens, not trees
     return _ConditionReader().condition(top)
 
 
@@ -238,7 +240,7 @@ def _explain_token(text: str, position: int | None, tokens: Sequence[re.Match[st
     word = next(token for token in tokens if token.start() == position)
     if word[0] == "(" and (function := re.search(r"\w+\s*\Z", text[:position])):
         return TextError(function.start(), f"{function[0].strip()} is a function: {_TAKES}")
-    return TextError(position, f"{word[0]} cannot stand here: {_TAKES}")
+    return TextError(position, f"unexpected {word[0]}: {_TAKES}")
 
 
 class _ConditionReader:
@@ -249,7 +251,8 @@ class _ConditionReader:
 
     def condition(self, node: Tree[Token], depth: int = 0) -> Condition:
         if depth > _DEEPEST:
-            raise TextError(start_of(node), f"a condition nests at most {_DEEPEST} deep")
+            message = f"the condition is nested more than {_DEEPEST} levels deep: simplify it"
+            raise TextError(start_of(node), message)
         match node.data:
             case "either":
                 return Either(self._legs(node, depth))
@@ -295,13 +298,13 @@ def _test(node: Tree[Token]) -> Test:
 
 
 def _network(node: Tree[Token]) -> Condition:
-    """Return the condition that `in_network` writes."""
+    """Return the same condition as the text that `networks.in_network` returns."""
     (given,) = subtrees(node)
     operand = _operand(given)
     if isinstance(operand, Constant) and (
         operand.type is not None or not isinstance(operand.value, str | None)
     ):
-        raise TextError(start_of(given), "in_network takes a column of text, or a text")
+        raise TextError(start_of(given), "the first argument of in_network must be a text column")
     (text,) = [token for token in tokens_of(node) if token.type == "STRING"]
     texts = texts_of(read_token(lambda given: read_network(_string(text)), text))
     if not texts[0].endswith("."):
@@ -314,10 +317,10 @@ def _tuples(node: Tree[Token]) -> TupleMembership:
     first, *rows = (tuple(map(_operand, subtrees(each))) for each in subtrees(node))
     for each, row in zip(subtrees(node)[1:], rows, strict=True):
         if len(row) != len(first):
-            sizes = f"{len(first)} is compared with one of {len(row)}"
-            raise TextError(start_of(each), f"a tuple of {sizes}")
+            sizes = f"{len(row)} values, the left side {len(first)}"
+            raise TextError(start_of(each), f"this tuple has {sizes}")
         if Constant(None) in row:
-            raise TextError(start_of(each), "a tuple of constants cannot have NULL")
+            raise TextError(start_of(each), "a tuple of constants cannot contain NULL")
     negated = any(token.type == "NOT" for token in tokens_of(node))
     return TupleMembership(first, tuple(rows), negated)
 

@@ -1,4 +1,4 @@
-"""Parts of statements as arguments of Python methods."""
+"""Parse parts of statements that are passed as text to Python methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skipping.parser.statements import Alter, ColumnDrop, ColumnSpec, Create, Dr
 
 
 def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
-    """Parse the columns of CREATE: `"a MIN_MAX, b.c VALUE_LIST(10)"`; raises StatementError."""
+    """Parse columns as in CREATE: `"a MIN_MAX, b.c VALUE_LIST(10)"`; raise StatementError."""
     if not isinstance(columns, str):
         return columns
     statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
@@ -18,10 +18,10 @@ def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
 
 
 def column_drops(columns: str | Sequence[ColumnDrop]) -> Sequence[ColumnDrop]:
-    """Parse the columns of ALTER ... DROP: `"a, b.c MIN_MAX"`; raises StatementError."""
+    """Parse columns as in ALTER ... DROP: `"a, b.c MIN_MAX"`; raise StatementError."""
     if not isinstance(columns, str):
         return columns
     statement = parse(f"ALTER SKIPPING INDEX ON t DROP ({columns})")
     assert isinstance(statement, Alter), "the text above is an ALTER"
-    assert isinstance(statement.action, DropColumns), "the text above says DROP"
+    assert isinstance(statement.action, DropColumns), "the text above has DROP"
     return statement.action.columns

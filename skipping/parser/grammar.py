@@ -1,7 +1,7 @@
-"""Parse the tokens of the lexer to trees, by one of two grammars.
+"""Parse the tokens of the lexer into trees, with one of two grammars.
 
-A token gets the type that the grammar accepts at its position. So no keyword is reserved: if a name
-is expected, INDEX or WITH is a name.
+The type of a token depends on what the grammar accepts at its position. So no keyword is reserved:
+where a name is expected, INDEX or WITH is a name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 _NAMES = ("TABLE", "SCOPE", "COLUMN", "PARAM", "OPTION", "JOB_NAME", "NAME")
 _CLASSES = {*_NAMES, "KIND", "NUMBER", "STRING", "WORD", "QUOTED", "OTHER", "COMPARE", "EXPRESSION"}
-"""Terminals that hold more than one word. All others are keywords or signs."""
+"""Terminals that match many words. All others are one keyword or sign."""
 
 _SIGNS = {
     **dict.fromkeys(("<=>", "<=", ">=", "<>", "!=", "<", ">"), ("COMPARE",)),
@@ -37,19 +37,20 @@ _NAME = re.compile(r"[0-9]*[A-Za-z_][A-Za-z0-9_]*|`(?:[^`]|``)*`")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])")
 
 _FOLLOWED_BY = {"IDENTIFIER": "(s", "WITH": "(", "IN_NETWORK": "("}
-"""Tokens after a word that make it a keyword; otherwise it is a name or part of a condition."""
+"""Words that are keywords only if these tokens (as letters, see below) follow."""
 
-# Tokens as letters: w a word, n another name, d a word that is no name, s a string, else the sign.
+# Tokens as letters: w is a word, n another name, d a word that is not a name, s a string; a sign
+# stands for itself.
 _COLUMN = r"[wn](?:\.[wn])*"
 _COMPOSITE = re.compile(rf"\({_COLUMN}(?:,{_COLUMN})+\)")
 _WITH_KIND = re.compile(r"(.*[wnds)\]])w(?:\([^()]*\))?", re.DOTALL)
 _OPERATOR = re.compile(r"[][s()+*/%|&^~:<>=!-]")
-"""Operators, which occur in expressions but not in misspelled names."""
+"""Operators: they distinguish an expression from a misspelled name."""
 
 
 def parse_tree(grammar: str, text: str, tokens: Sequence[re.Match[str]]) -> Tree[Token]:
-    """Return the tree of a text by `grammar.lark` or `condition.lark`; raises UnexpectedInput."""
-    return _load(grammar).parse((text, tokens))  # which the lexer gets as it is
+    """Parse with `grammar.lark` or `condition.lark`; raise UnexpectedInput for a syntax error."""
+    return _load(grammar).parse((text, tokens))  # lark passes the tuple to `_Lexer.lex` unchanged
 
 
 def subtrees(node: Tree[Token]) -> list[Tree[Token]]:
@@ -101,7 +102,7 @@ class _Lexer(Lexer):
 def _classify(
     text: str, tokens: Sequence[re.Match[str]], at: int, accepts: Collection[str]
 ) -> tuple[str, int]:
-    """Return the type of the terminal that begins with a token, and the place after its last."""
+    """Return the type of the terminal that begins with token `at`, and the index after its end."""
     for type in ("EXPRESSION", "DROPPED_EXPRESSION"):
         if type in accepts and (count := _expression(tokens, at, has_kind=type == "EXPRESSION")):
             return type, at + count
@@ -114,7 +115,7 @@ def _classify(
 
 
 def _types(tokens: Sequence[re.Match[str]], at: int) -> Iterator[str]:
-    """Return the possible types of a token, the most specific first."""
+    """Yield the possible types of a token, the most specific first."""
     token, shape = tokens[at][0], _shape(tokens[at : at + 3])
     word, follow = token.upper(), shape[1:]
     is_name = shape[0] in "wn"
@@ -158,10 +159,10 @@ def _letter(token: re.Match[str]) -> str:
 
 
 def _expression(tokens: Sequence[re.Match[str]], at: int, *, has_kind: bool) -> int:
-    """Return the number of tokens of the expression that begins here; 0 for no expression.
+    """Return the number of tokens of the expression that begins at token `at`; 0 for no expression.
 
-    An expression may be almost anything, so no LALR grammar finds its end. But it ends before the
-    index type, which is the last word of an item in the list; a dropped item may have none.
+    A LALR grammar cannot find the end of an expression, which may contain almost anything. But the
+    index type follows it, as the last word of the list item; in DROP the index type is optional.
     """
     item = _item(tokens, at)
     match = _WITH_KIND.fullmatch(item)
@@ -174,7 +175,7 @@ def _expression(tokens: Sequence[re.Match[str]], at: int, *, has_kind: bool) -> 
 
 
 def _item(tokens: Sequence[re.Match[str]], at: int) -> str:
-    """Return the shape of an item of a list; empty if the list does not end."""
+    """Return the tokens of a list item as letters; empty if the list is not closed."""
     depth = 0
     shape: list[str] = []
     for i in range(at, len(tokens)):

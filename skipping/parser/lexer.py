@@ -1,12 +1,12 @@
-"""The tokens of a text, for all who read one; and which statements are ours.
+"""Split SQL text into tokens, and decide which statements this project parses.
 
-The rule of `is_ours`, for twins in other languages (`leading_words` implements it):
+The algorithm of `is_ours`, for implementations in other languages (here: `leading_words`):
 
 1. Skip a gap: white space, comments from `--` to the end of the line, and comments `/* ... */`,
-   which nest. A comment that never ends, and a hint `/*+`, is no gap. A backslash at the end of a
-   `--` line takes the next line into the comment.
-2. Read a word, the longest run of A-Z, a-z, 0-9 and _; put it in upper case (ASCII only).
-3. Repeat this up to four times, stop where there is no word, and compare with `is_ours`.
+   which nest. An unclosed comment and a hint `/*+` are not gaps. A backslash at the end of a `--`
+   line continues the comment on the next line.
+2. Read a word, the longest run of A-Z, a-z, 0-9 and _; convert it to upper case (ASCII only).
+3. Repeat this up to four times, stop if there is no word, and compare the words as `is_ours` does.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ TOKEN = re.compile(
     r"""|[0-9]+\.[eE][0-9]+[A-Za-z]*|\w+|<=>|<=|>=|<>|!=|==|=>|.""",
     re.DOTALL,
 )
-"""A string, a name in backticks, a word or a sign. Of strings, a pair of quotes is one quote."""
+"""A string (in which a doubled quote is one quote), a name in backticks, a word or a sign."""
 
-# White space as Spark's lexer has it; Python's \s differs in both directions.
+# The white space of Spark's lexer. Python's \s includes other characters, and misses some of these.
 SPACE = "\t\n\x0b\f\r \xa0\u1680\u2000-\u200a\u2028\u202f\u205f\u3000"
 _SPACES = re.compile(f"[{SPACE}]+")
 _LINE_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _NUMBER = re.compile(r"\?(?:\.\?)+")  # 2.5 is three tokens
-_LINE = 100  # characters of a statement in reports
-_REPORTS = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
-_MAKERS = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
+_LINE = 100  # characters that `first_line` returns at most
+_AFTER_SHOW = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS")
+_BEFORE_INDEX = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
 
 
 class TextError(Exception):
-    """What is wrong in a text at `position`, such as a quote that never ends."""
+    """An error in a text at `position`, such as a quote that is never closed."""
 
     def __init__(self, position: int, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class TextError(Exception):
 
 
 def tokenize(text: str) -> Sequence[re.Match[str]]:
-    """Return the tokens of a text, without white space and comments; raises TextError."""
+    """Return the tokens of a text, without white space and comments; raise TextError."""
     tokens = []
     position = after_gap(text, 0)
     while token := TOKEN.match(text, position):
@@ -56,10 +56,10 @@ def tokenize(text: str) -> Sequence[re.Match[str]]:
 
 
 def is_ours(text: str) -> bool:
-    r"""Return whether a text is a statement of ours, right or wrong; the rest belongs to Spark.
+    r"""Return whether a text is a skipping-index statement, valid or not; Spark parses the others.
 
-    Reads at most four words. `DESC skipping index` with nothing after it, or with AS JSON, is
-    Spark's: it describes the column `index` of a table `skipping`. So is `DESC skipping files`.
+    This reads at most four words. `DESC skipping index` belongs to Spark if nothing or AS JSON
+    follows: it describes the column `index` of a table `skipping`. So does `DESC skipping files`.
 
     >>> is_ours("-- daily\ncreate skipping /* sic */ index broken")
     True
@@ -67,7 +67,7 @@ def is_ours(text: str) -> bool:
     False
     """
     match leading_words(text, 4):
-        case [maker, "SKIPPING", "INDEX", *_] if maker in _MAKERS:
+        case [first, "SKIPPING", "INDEX", *_] if first in _BEFORE_INDEX:
             return True
         case ["CREATE" | "DROP", "BLOOMFILTER" | "DATASKIPPING", "INDEX", *_]:
             return True
@@ -76,7 +76,7 @@ def is_ours(text: str) -> bool:
         case ["SHOW", "FLINT", "INDEX" | "INDEXES", *_]:
             return True
         case ["SHOW", "SKIPPING", what, *_]:
-            return what in _REPORTS
+            return what in _AFTER_SHOW
         case ["EXPLAIN" | "VERIFY", "SKIPPING", *_]:
             return True
         case ["RECOVER", "INDEX", "JOB", *_]:
@@ -85,20 +85,20 @@ def is_ours(text: str) -> bool:
 
 
 def leading_words(text: str, limit: int) -> list[str]:
-    """Return the words that a text begins with, at most `limit`, in upper case."""
-    found: list[str] = []
+    """Return the first words of a text in upper case, at most `limit`; stop at any other token."""
+    words: list[str] = []
     position = 0
-    while len(found) < limit:
+    while len(words) < limit:
         word = _WORD.match(text, after_gap(text, position))
         if word is None:
             break
-        found.append(word[0].upper())
+        words.append(word[0].upper())
         position = word.end()
-    return found
+    return words
 
 
 def after_words(text: str, count: int) -> int:
-    """Return where the text goes on after `count` leading words and the gap behind them."""
+    """Return the position after the first `count` words and the gap that follows them."""
     position = after_gap(text, 0)
     for _ in range(count):
         word = _WORD.match(text, position)
@@ -107,7 +107,7 @@ def after_words(text: str, count: int) -> int:
 
 
 def after_gap(text: str, position: int) -> int:
-    """Return where the white space and comments that may begin here end."""
+    """Return the position after white space and comments at `position`, if there are any."""
     while True:
         end = _gap(text, position)
         if end is None:
@@ -116,7 +116,7 @@ def after_gap(text: str, position: int) -> int:
 
 
 def _gap(text: str, position: int) -> int | None:
-    """Return the end of the white space or comment that begins here, if one does."""
+    """Return the end of the white space or comment at `position`; None if there is none."""
     if space := _SPACES.match(text, position) or _LINE_COMMENT.match(text, position):
         return space.end()
     if not text.startswith("/*", position) or text.startswith("/*+", position):
@@ -133,7 +133,7 @@ def _gap(text: str, position: int) -> int | None:
 
 
 def one_line(text: str) -> str:
-    r"""Return a text without comments, with one blank in the place of each gap; raises TextError.
+    r"""Remove comments, and replace each gap with one space; raise TextError.
 
     >>> one_line("concat(a,\n  'x  y')")
     "concat(a, 'x  y')"
@@ -142,16 +142,16 @@ def one_line(text: str) -> str:
 
 
 def first_line(text: str, *, values: bool) -> str:
-    r"""Return the beginning of a statement on one line, without comments.
+    r"""Return the beginning of a statement as one line, without comments.
 
-    Literals become `?` unless `values`: they are data.
+    Literals are data, so each becomes `?` unless `values` is true.
 
     >>> first_line("-- daily\nSELECT *\nFROM t WHERE k = 'x' AND n < 2.5", values=False)
     'SELECT * FROM t WHERE k = ? AND n < ?'
     """
     try:
         line = "".join(_pieces(text, values=values))
-    except TextError as error:  # nobody knows where the quotes end
+    except TextError as error:  # stop there: the rest may be data
         line = "".join(_pieces(text[: error.position], values=values))
     line = " ".join((line if values else _NUMBER.sub("?", line)).split())
     return line if len(line) <= _LINE else f"{line[:_LINE]}..."

@@ -1,4 +1,4 @@
-"""Names and constants of a statement as Spark reads them."""
+"""Parse and quote names and constants as Spark does."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ _LETTERS = {
     "_": "\\_",
 }
 _LONGEST = 400
-"""Digits; a double has at most 309 before the point, and Python refuses very long numbers."""
+"""Maximum digits of a number. A double has at most 309 before the point, and Python raises an error
+for very long numbers."""
 
 
 def unquote(name: str) -> str:
-    """Remove the backticks of a name; two inside are one. Raises ValueError for an empty name.
+    """Remove the backticks around a name, and halve doubled ones in it; ValueError if it is empty.
 
     >>> unquote("`a``b`")
     'a`b'
@@ -32,7 +33,7 @@ def unquote(name: str) -> str:
         return str(name)  # the text of a lark token
     inner = name[1:-1].replace("``", "`")
     if not inner:
-        raise ValueError("a name cannot be empty: write it between the backticks")
+        raise ValueError("the name between the backticks is empty")
     return inner
 
 
@@ -46,7 +47,7 @@ def quote(name: str) -> str:
 
 
 def join_name(parts: Iterable[str]) -> str:
-    r"""Join the parts by dots; backticks enclose only a part with a dot or a backtick.
+    r"""Join the parts of a name with dots; quote only parts that contain a dot or a backtick.
 
     >>> join_name(("a", "b c")), join_name(("a.b", "c"))
     ('a.b c', '`a.b`.c')
@@ -55,7 +56,7 @@ def join_name(parts: Iterable[str]) -> str:
 
 
 def split_parts(name: str) -> list[str]:
-    """Split a dotted name into its parts; the opposite of `join_name`.
+    """Split a dotted name into its parts; this is the inverse of `join_name`.
 
     >>> split_parts("a.b c"), split_parts("`a.b`.c")
     (['a', 'b c'], ['a.b', 'c'])
@@ -64,7 +65,7 @@ def split_parts(name: str) -> list[str]:
 
 
 def parse_number(text: str) -> int | float:
-    """Return an int if there is no point and no exponent, else a float; ValueError if too large."""
+    """Parse an int, or with a point or exponent a float; raise ValueError if it is too large."""
     if len(text) <= _LONGEST:
         if re.fullmatch(r"[+-]?[0-9]+", text):
             return int(text)
@@ -75,9 +76,9 @@ def parse_number(text: str) -> int | float:
 
 
 def parse_string(text: str) -> str:
-    r"""Return the characters of a quoted string; r'...' is raw, a doubled quote is one quote.
+    r"""Return the content of a quoted string; r'...' is raw, and a doubled quote is one quote.
 
-    Raises ValueError for an escape that names no character.
+    Raises ValueError for an escape that is not a valid code point.
 
     >>> parse_string(r"'it''s\t'"), parse_string(r"r'\d'")
     ("it's\t", '\\d')
@@ -85,7 +86,8 @@ def parse_string(text: str) -> str:
     if text[0] in "rR":
         return text[2:-1]
     quote = text[0]
-    # A quote inside is doubled or escaped; split on escapes so that \'' is not taken for a pair.
+    # A quote in the text is doubled or escaped. Split at escapes, so that the quotes of \'' are not
+    # read as a doubled quote.
     pieces: list[str] = []
     end = 0
     inner = text[1:-1]
@@ -104,5 +106,5 @@ def _character(match: re.Match[str]) -> str:
     code = int(octal, 8) if octal else int(four or eight, 16)
     # A surrogate is half a character, which UTF-8 cannot encode.
     if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
-        raise ValueError(f"{match[0]} is not a character: write a code point such as \\u00e9")
+        raise ValueError(f"{match[0]} is not a valid code point: write one such as \\u00e9")
     return chr(code)

@@ -1,4 +1,4 @@
-"""A network of IPv4 addresses as a condition on text, which has an order of its own."""
+"""Convert an IPv4 network to a SQL condition on a text column."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from ipaddress import IPv4Network
 
 
 def in_network(column: str, network: str) -> str:
-    """Return the SQL condition that a text column has an address of an IPv4 network.
+    """Return the SQL condition that a text column contains an address in an IPv4 network.
 
-    For Spark, for WHERE, and for every method that takes a predicate. `column` is quoted as SQL
-    requires. The condition compares beginnings: `10.1.x` is in 10.1.0.0/16, too. Raises ValueError
-    if `network` is not an IPv4 network.
+    The result works in Spark SQL, in WHERE, and in every method that takes a predicate. Quote
+    `column` as SQL requires. The condition compares prefixes, so it is also true for text that is
+    not an address, such as `10.1.x` in 10.1.0.0/16. Raises ValueError if `network` is not an IPv4
+    network.
 
     >>> in_network("ip", "10.1.0.0/16"), in_network("ip", "10.1.2.4/31")
     ("(ip LIKE '10.1.%')", "(ip IN ('10.1.2.4', '10.1.2.5'))")
@@ -24,7 +25,7 @@ def in_network(column: str, network: str) -> str:
 
 
 def read_network(text: str) -> IPv4Network:
-    """Parse a network; raises ValueError if it is not one of IPv4."""
+    """Parse an IPv4 network; raise ValueError for other text."""
     try:
         return IPv4Network(text)
     except ValueError as error:
@@ -35,7 +36,7 @@ def read_network(text: str) -> IPv4Network:
 
 
 def texts_of(network: IPv4Network) -> list[str]:
-    """Return the prefixes of the addresses of a network, or the addresses if at most 128.
+    """Return prefixes that cover the addresses of a network; from /25 on, the addresses.
 
     >>> texts_of(IPv4Network("10.2.0.0/15"))
     ['10.2.', '10.3.']

@@ -1,4 +1,4 @@
-"""Parse statements."""
+"""Parse the text of a skipping-index statement."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from skipping.parser.lexer import TextError, after_words, is_ours, leading_words
 from skipping.parser.statements import Explain, Statement, Verify
 
 _LONGEST = 1 << 16
-"""Characters of a statement. Parsing time can grow with their square."""
+"""Maximum number of characters of a statement. Parsing time can grow with its square."""
 
 _LONGEST_QUERY = 1 << 20
-"""Characters of a statement with a query: Spark parses the query, and reports show it."""
+"""The same for statements with a query, which Spark parses."""
 
 
-@lru_cache(maxsize=8)  # Java needs a statement's columns, then runs it
+@lru_cache(maxsize=8)  # Java first asks for the result's columns of a statement, then runs it
 def parse(text: str) -> Statement | None:
-    """Return the statement of a text, or None if the text belongs to Spark (`is_ours`).
+    """Parse a skipping-index statement; return None for text that Spark must parse (`is_ours`).
 
     Raises StatementError, with a mark under the wrong word.
     """
     if not is_ours(text):
         return None
-    if (about := _about_query(text)) is not None:
+    if (statement := _parse_query_statement(text)) is not None:
         if len(text) > _LONGEST_QUERY:
             raise StatementError(
-                f"EXPLAIN SKIPPING and VERIFY SKIPPING take at most {_LONGEST_QUERY:,} characters; "
-                "run a longer query itself, then SHOW SKIPPING HISTORY reports its scans"
+                f"EXPLAIN SKIPPING and VERIFY SKIPPING take at most {_LONGEST_QUERY:,} characters, "
+                f"not {len(text):,}: run the query on its own, then use SHOW SKIPPING HISTORY to "
+                "see its scans"
             )
-        return about
+        return statement
     if len(text) > _LONGEST:
         raise StatementError(
             f"a statement has at most {_LONGEST:,} characters, not {len(text):,}: "
-            "ALTER SKIPPING INDEX adds columns a few at a time"
+            "use ALTER SKIPPING INDEX to add a few columns at a time"
         )
     try:
         tokens = tokenize(text)
@@ -53,8 +54,11 @@ def parse(text: str) -> Statement | None:
         raise _explain(text, tokens, error) from None
 
 
-def _about_query(text: str) -> Explain | Verify | None:
-    """Return EXPLAIN SKIPPING or VERIFY SKIPPING with the text of its query, which Spark parses."""
+def _parse_query_statement(text: str) -> Explain | Verify | None:
+    """Parse EXPLAIN SKIPPING or VERIFY SKIPPING; the query is kept as text, for Spark's parser.
+
+    Returns None for other statements.
+    """
     match leading_words(text, 4):
         case ["EXPLAIN", "SKIPPING", "DRY", "RUN"]:
             query, marks = _query(text, 4)
@@ -75,16 +79,16 @@ def _query(text: str, words: int) -> tuple[str, Mapping[str, int]]:
     position = after_words(text, words)
     query = text[position:]
     if not query.strip(" \t\r\n;"):
-        raise point_at(text, position, "expected a query, but the text ends")
+        raise point_at(text, position, "expected a query, but the statement ends here")
     return query, MappingProxyType({"query": position})
 
 
 def _explain(text: str, tokens: Sequence[re.Match[str]], error: UnexpectedInput) -> StatementError:
-    assert isinstance(error, UnexpectedToken), "the lexer raises nothing"
+    assert isinstance(error, UnexpectedToken), "the lexer raises no errors"
     position = error.token.start_pos or 0
     if error.token.type == "$END":
-        # The mark goes to the end of the last word, not of a comment behind it.
+        # Mark the end of the last word, not the end of a comment after it.
         position = tokens[-1].end()
         text = text[:position]
-    # `accepts` is exact; `expected` has what other statements take after the same word.
+    # `expected` includes terminals that only other statements accept after the same word.
     return describe_token(text, position, error.accepts or error.expected)

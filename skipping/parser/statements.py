@@ -1,7 +1,8 @@
-"""Statements as values. Tables, columns and index types are names, not resolved yet.
+"""Define the parsed statements. Tables, columns and index types are names, not resolved yet.
 
-`schema` has the columns of a statement's result, known before it runs: a Spark DDL string, empty
-for no columns. `marks` has the positions of its parts in the text, for errors found later.
+`schema` has the columns of a statement's result, which are known before it runs: a Spark DDL
+string, empty for no columns. `marks` has the positions of its parts in the text, for errors that
+are found later.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def _nothing() -> Mapping[str, Any]:
 class ColumnSpec:
     """A column with an index type: `a.b VALUE_LIST(10)`, `c BLOOM_FILTER(fpp => 0.01)`.
 
-    `kind`, the index type, is in upper case. Positional parameters are apart from named ones: only
-    the index type knows their names. `position` and `kind_position` are where column and type begin
-    in the text. If `is_expression`, the one part is an expression of Spark's SQL, as written:
-    `lower(a)`. `composite` has the columns of `(a, b)`.
+    `kind` is the index type in upper case. Only the index type knows the names of the `positional`
+    parameters. `position` and `kind_position` are the offsets of the column and the type in the
+    text. If `is_expression` is true, the only part is a Spark SQL expression as written, such as
+    `lower(a)`. `composite` has the columns of a composite such as `(a, b)`.
     """
 
     parts: Name
@@ -43,13 +44,13 @@ class ColumnSpec:
 
     @property
     def name(self) -> str:
-        """The column as users write it; an expression as it was written."""
+        """The column as in SQL; an expression as it was written."""
         return _format_name(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDrop:
-    """A column to remove from an index, with one index type or all (None)."""
+    """A column to remove from an index; `kind` is the index type to remove, None for all."""
 
     parts: Name
     kind: str | None = None
@@ -97,7 +98,7 @@ class Enable:
 
 @dataclass(frozen=True, slots=True)
 class Disable:
-    """`DISABLE`: queries do not use the index; its entries stay."""
+    """`DISABLE`: queries do not use the index; its entries are not deleted."""
 
 
 Action: TypeAlias = AddColumns | DropColumns | SetOptions | Enable | Disable
@@ -116,9 +117,10 @@ class _Marked:
 class Create(_Marked):
     """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t [FOR COLUMNS] (...) [WHERE ...] [WITH (...)]`.
 
-    `where` is the condition exactly as written, with comments. With `extends`, as in Databricks'
-    `CREATE BLOOMFILTER INDEX`, an existing index gets the columns; no columns mean MIN_MAX of every
-    column that can have it (`CREATE DATASKIPPING INDEX ON t`).
+    `where` is the condition exactly as written, with comments. `extends` is true for Databricks'
+    statements: `CREATE BLOOMFILTER INDEX` adds the columns to an existing index, and
+    `CREATE DATASKIPPING INDEX ON t`, which has no columns, adds MIN_MAX to every column that can
+    have it.
     """
 
     schema: ClassVar[str] = ""
@@ -142,9 +144,9 @@ class Refresh(_Marked):
 class Describe(_Marked):
     """`DESC[RIBE] SKIPPING INDEX [EXTENDED] ON t`.
 
-    A row for each column and index type, under Flint's names and one of ours. EXTENDED returns rows
-    `item`, `value` instead: first the facts about the index, then `column a.b`, `bigint MIN_MAX`
-    for each column and type. So one name finds one fact, and no row has empty cells.
+    Returns a row for each column and index type: the columns of Flint, and `params`. EXTENDED
+    returns (`item`, `value`) rows instead: first the properties of the index, then a row such as
+    (`column a.b`, `bigint MIN_MAX`) for each column.
     """
 
     table: Name
@@ -162,8 +164,8 @@ class Describe(_Marked):
 class Show(_Marked):
     """`SHOW SKIPPING INDEXES [EXTENDED] [IN catalog[.db]]`, also `SHOW FLINT INDEX[ES]`.
 
-    A row for each index. Flint's columns come first, under its names, then ours:
-    `flint_index_name` is its name in Flint, `index` its id here.
+    Returns a row for each index: Flint's columns first, then those of this project.
+    `flint_index_name` is its name in Flint, `index` its id.
     """
 
     scope: Name | None = None
@@ -186,7 +188,7 @@ class Show(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Alter(_Marked):
-    """`ALTER SKIPPING INDEX ON t`, then one action."""
+    """`ALTER SKIPPING INDEX ON t`, followed by one action."""
 
     schema: ClassVar[str] = ""
     table: Name
@@ -197,11 +199,11 @@ class Alter(_Marked):
 class Analyze(_Marked):
     """`ANALYZE SKIPPING INDEX ON t`: a row for each column and index type, Flint's columns first.
 
-    `kept_1` counts the files read for one key; `sorted_1` the same if the table were sorted by the
-    column; `bounds_1` the same without an index, by the bounds in the table's log, or without a
-    composite, by the best types of its columns. A recommended type has its statement in `ddl`.
-    `asked` counts scans with a condition that no index answered and this type would have answered,
-    without opening `saved_files`.
+    `kept_1` is the number of files read for one key, and `sorted_1` the same if the table were
+    sorted by the column. `bounds_1` is the same without this index: by the bounds in the table's
+    log, or for a composite, by the best types of its columns. For a recommended type, `ddl` has the
+    CREATE or ALTER statement. `asked` counts past scans with a condition that this type, but no
+    existing index, can evaluate. It would have saved them `saved_files`.
     """
 
     schema: ClassVar[str] = (
@@ -230,7 +232,7 @@ class Drop(_Marked):
 class DropKind(_Marked):
     """`DROP BLOOMFILTER INDEX ON t [FOR COLUMNS (...)]`, and `DROP DATASKIPPING INDEX`.
 
-    Removes this type from `columns`, or from all, and drops the index if nothing is left.
+    Removes this type from `columns`, or from all columns, and drops the index if none is left.
     """
 
     schema: ClassVar[str] = ""
@@ -250,7 +252,7 @@ class Vacuum(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class RecoverJob(_Marked):
-    """`RECOVER INDEX JOB name`, Flint's way to restart a failed refresh."""
+    """`RECOVER INDEX JOB name`: Flint's statement to restart a failed refresh."""
 
     schema: ClassVar[str] = ""
     job: str
@@ -260,8 +262,8 @@ class RecoverJob(_Marked):
 class DescribeFiles(_Marked):
     """`DESC[RIBE] SKIPPING FILES ON t WHERE ...`: a row for each file of the newest version.
 
-    `indexed` is true if the file has an entry, `pruned` if it holds no match; `pruned_by` lists the
-    conditions that prune it alone. `where` is the condition as written.
+    `indexed` is true if the file has an entry, and `pruned` if the file cannot match. `pruned_by`
+    lists the conditions that prune the file on their own. `where` is the condition as written.
     """
 
     schema: ClassVar[str] = (
@@ -275,8 +277,8 @@ class DescribeFiles(_Marked):
 class Explain(_Marked):
     """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row for each file scan of the query.
 
-    Runs the query and discards its rows; DRY RUN only plans it, and figures of a run are null.
-    `query` is its text as written.
+    Runs the query and discards its rows. DRY RUN only plans it; columns that need a run are null.
+    `query` is the text as written.
     """
 
     schema: ClassVar[str] = (
@@ -292,10 +294,10 @@ class Explain(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Verify(_Marked):
-    """`VERIFY SKIPPING <query>`: one row, if the query returned the same rows without indexes.
+    """`VERIFY SKIPPING <query>`: run the query with and without indexes, and compare the rows.
 
-    `rows` counts the rows; `opened` and `opened_without` count the files opened with and without
-    indexes.
+    Returns one row if they are equal, else the statement fails. `rows` counts the rows; `opened`
+    and `opened_without` count the files opened with and without indexes.
     """
 
     schema: ClassVar[str] = "`rows` bigint, opened bigint, opened_without bigint, note string"
@@ -304,7 +306,7 @@ class Verify(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class ShowHistory(_Marked):
-    """`SHOW SKIPPING HISTORY [FOR t]`: a row for each of the last scans, the oldest first."""
+    """`SHOW SKIPPING HISTORY [FOR t]`: a row for each recent scan, oldest first."""
 
     schema: ClassVar[str] = (
         "execution bigint, root bigint, action string, ended timestamp, seconds double, "
@@ -329,7 +331,7 @@ class ShowStreams(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class ShowCounters(_Marked):
-    """`SHOW SKIPPING COUNTERS`: a row for each table, sums since the session was enabled."""
+    """`SHOW SKIPPING COUNTERS`: a row for each table with sums since the session was enabled."""
 
     schema: ClassVar[str] = (
         "`table` string, scans bigint, asked bigint, files bigint, skipped bigint, "

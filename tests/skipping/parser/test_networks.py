@@ -40,7 +40,7 @@ def test_a_network_has_its_addresses_and_no_others(length: int) -> None:
 
 
 def test_condition_refuses_rlike() -> None:
-    with pytest.raises(StatementError, match="RLIKE cannot stand here"):
+    with pytest.raises(StatementError, match="unexpected RLIKE"):
         parse_condition("ip RLIKE '(?i)^2001:db8:'")
 
 
@@ -57,10 +57,10 @@ def test_a_text_may_call_it(network: str) -> None:
     [
         ("in_network(ip, '10.1.0.1/16')", "is not an IPv4 network"),
         ("in_network(ip, '2001:db8::/32')", "for IPv6 compare prefixes"),
-        ("in_network(ip, '10.1.0.0/16', 2)", ", cannot stand here"),
-        ("in_network(ip)", "[)] cannot stand here"),
-        ("in_network(5, '10.1.0.0/16')", "takes a column of text"),
-        ("in_network(DATE '2024-01-01', '10.1.0.0/16')", "takes a column of text"),
+        ("in_network(ip, '10.1.0.0/16', 2)", "unexpected ,"),
+        ("in_network(ip)", "unexpected [)]"),
+        ("in_network(5, '10.1.0.0/16')", "must be a text column"),
+        ("in_network(DATE '2024-01-01', '10.1.0.0/16')", "must be a text column"),
         ("in_network(lower(ip), '10.1.0.0/16')", "lower is a function"),
         (" OR ".join(["in_network(ip, '0.0.0.0/1')"] * 8), "at most 1,000 tests"),
     ],

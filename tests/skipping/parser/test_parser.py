@@ -154,7 +154,7 @@ def test_a_deep_condition_is_no_recursion():
     depth = 4_000
     condition = "(" * depth + "a = 1" + ")" * depth
     assert parse(f"CREATE SKIPPING INDEX ON t (a MIN_MAX) WHERE {condition}").where == condition
-    with pytest.raises(StatementError, match="at most 50 deep"):
+    with pytest.raises(StatementError, match="more than 50 levels deep"):
         parse(f"CREATE SKIPPING INDEX ON t (a MIN_MAX) WHERE {'NOT ' * 2_000}a = 1")
 
 

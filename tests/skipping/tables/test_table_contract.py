@@ -111,7 +111,7 @@ class TestEveryFormat:
         with pytest.raises(DefinitionError, match="nope"):
             table.files(where="nope = 1")
         for wrong in ("k +", "k", "abs(k) >= 0"):
-            with pytest.raises(StatementError, match="WHERE takes"):
+            with pytest.raises(StatementError, match="WHERE supports"):
                 table.files(where=wrong)
 
     def test_identity_follows_the_incarnation(self, spark: SparkSession, form: Format) -> None:
