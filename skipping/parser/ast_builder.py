@@ -204,9 +204,7 @@ def _params(nodes: Sequence[Tree[Token]]) -> tuple[tuple[Param, ...], Mapping[st
             _require_new(named, name, f"the parameter {name}", start_of(param))
             named[name] = value
         elif named:
-            raise TextError(
-                start_of(tokens[0]), "write values without a name before the named ones"
-            )
+            raise TextError(start_of(tokens[0]), "put values without a name before the named ones")
         else:
             positional.append(value)
     return tuple(positional), MappingProxyType(named)

@@ -1,7 +1,7 @@
-"""Checkpoints of streams: only under folders that the session names.
+"""Check the checkpoint folders of streams: only folders in the session's settings are allowed.
 
-The option is part of the stored definition, which anyone with write access to the store can change.
-So the session alone decides where the driver may write.
+The option `checkpoint_location` is part of the stored definition, which anyone with write access to
+the store can change. So only the session determines where the driver may write.
 """
 
 from __future__ import annotations
@@ -27,33 +27,35 @@ def require_checkpoint(spark: SparkSession, options: IndexOptions) -> None:
 
 
 def checkpoint_of(spark: SparkSession, options: IndexOptions, index: IndexId) -> str | None:
-    """Return the folder for the stream of an index, normalised; None: a temporary one.
+    """Return the checkpoint folder for the stream of an index; None means a temporary folder.
 
     Raises DefinitionError as `require_checkpoint`.
     """
-    # In its default folder, Spark would name one after the query, and so after a stored name.
-    named = options.checkpoint_location or default_checkpoint(spark)
-    if named is None:
+    # Spark itself would name a folder in its default location after the query, and so after a name
+    # from the store.
+    location = options.checkpoint_location or default_checkpoint(spark)
+    if location is None:
         return None
-    place = _check_location(spark, named)
-    folder = _path(spark, f"{str(place.toString()).rstrip('/')}/{index}")
-    if not (place.equals(folder.getParent()) and folder.getName() == index):
-        raise _checkpoint_error(f"the index {index!r:.200} is not a folder name")
+    parent = _check_location(spark, location)
+    folder = _path(spark, f"{str(parent.toString()).rstrip('/')}/{index}")
+    if not (parent.equals(folder.getParent()) and folder.getName() == index):
+        raise _checkpoint_error(f"the index id {index!r:.200} is not a valid folder name")
     return str(folder.toString())
 
 
 def _check_location(spark: SparkSession, location: str) -> Any:
-    """Return a location as an absolute Hadoop path without `..`; raise if it is not allowed."""
+    """Return a location as an absolute Hadoop path; raise DefinitionError if it is not allowed."""
     path = _path(spark, location)
     if _LOG in str(path.toUri().getPath()).split("/"):
-        raise _checkpoint_error(f"checkpoint_location {location!r:.200} is in the log of a table")
+        raise _checkpoint_error(
+            f"checkpoint_location {location!r:.200} is in the log of a Delta table"
+        )
     roots = [_path(spark, root) for root in checkpoint_roots(spark)]
     if not any(is_under(path, root) for root in roots):
         raise _checkpoint_error(
-            f"checkpoint_location {location!r:.200} is under no folder where this session lets "
-            f"streams write: these are its warehouse directory, and those of "
-            f"{PREFIX}streaming.checkpointRoots and {CHECKPOINTS}, which count only in the "
-            f"configuration that a session is started with"
+            f"checkpoint_location {location!r:.200} is not allowed: use a folder below the "
+            f"warehouse directory, or below those in {PREFIX}streaming.checkpointRoots and "
+            f"{CHECKPOINTS}. These settings only have an effect if Spark is started with them"
         )
     return path
 
@@ -62,7 +64,7 @@ def _path(spark: SparkSession, text: str) -> Any:
     try:
         return hadoop_path(spark, text)
     except DefinitionError as error:
-        raise _checkpoint_error(f"{error} for a checkpoint") from error
+        raise _checkpoint_error(f"cannot use a checkpoint folder: {error}") from error
 
 
 def _checkpoint_error(message: str) -> DefinitionError:

@@ -1,4 +1,4 @@
-"""The streams of this process, and the state of all streams of a store."""
+"""Start and stop the streams of this process, and describe all streams of a store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import stored_name
 from skipping.stores import IndexStore
 from skipping.streaming.checkpoints import require_checkpoint
-from skipping.streaming.maintainer import LEAVING, Maintainer
+from skipping.streaming.maintainer import STOP_TIMEOUT, Maintainer
 from skipping.streaming.protocols import OpenIndex
 
 log = logging.getLogger("skipping")
 
 _maintainers: dict[tuple[str, str], Maintainer] = {}
-"""Keys: the location of a store, the name of a table."""
+"""By the location of the store and the name of the table."""
 _lock = threading.Lock()
 
 
@@ -34,10 +34,10 @@ class Stream:
     """The state of an index that a stream maintains.
 
     `owner` is the lease holder. `here` is true if this process holds the lease; otherwise `running`
-    is None. The index lags behind `version`, the newest of the table, by `versions`, by `files`
-    without an entry, and by `seconds` since it was last complete. For a table without a log
-    `version`, `covered` and `versions` are None. `batch` is the last micro-batch of this process,
-    `error` the last error.
+    is None. `version` is the table's newest version, and `covered` the newest that is indexed; the
+    difference is `versions`. `files` counts the files without an entry, and `seconds` is the time
+    since the index was last complete. For a table without a log, `version`, `covered` and
+    `versions` are None. `batch` is the last micro-batch of this process, `error` the last error.
     """
 
     table: str
@@ -62,29 +62,33 @@ def start_stream(
     open_index: OpenIndex,
     table: str | None = None,
 ) -> None:
-    """Start the stream of an index; if it is there, poll it immediately.
+    """Start the stream of an index; if it is already running, make it poll the table immediately.
 
-    `table` is the table's name in this session, if another catalog created the index.
+    `name` is the name in the index's definition. `table` is the table's name in this session, if
+    it differs.
     """
     key = store.location, name
     with _lock:
-        there = _maintainers.get(key)
-        if there is not None and there.serves(spark):
-            there.wake()
+        existing = _maintainers.get(key)
+        if existing is not None and existing.serves(spark):
+            existing.wake()
             return
-        if there is not None:
-            there.stop()  # it belongs to an earlier session
-        lasting = _own_session(spark)
-        maintainer = Maintainer(lasting, store, name, open_index=open_index, table=table)
+        if existing is not None:
+            existing.stop()  # it belongs to an earlier session
+        session = _own_session(spark)
+        maintainer = Maintainer(session, store, name, open_index=open_index, table=table)
         _maintainers[key] = maintainer
         maintainer.start()
 
 
 def _own_session(spark: SparkSession) -> SparkSession:
-    """Return the session if it is the default one, else a clone: its user may end it."""
+    """Return the session if it is the default session, else a clone of it.
+
+    A client may end its own session, and its stream must continue.
+    """
     jvm: Any = spark.sparkContext._jvm
-    own = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
-    if own.isDefined() and own.get().equals(spark._jsparkSession):
+    default = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    if default.isDefined() and default.get().equals(spark._jsparkSession):
         return spark
     return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
 
@@ -92,7 +96,7 @@ def _own_session(spark: SparkSession) -> SparkSession:
 def stop_stream(store: IndexStore, name: str) -> None:
     """Stop the stream of an index, if this process has one.
 
-    Waits at most `LEAVING` seconds: the stream may be waiting for a store that does not answer.
+    Waits at most `STOP_TIMEOUT` seconds, because the store may not respond.
     """
     with _lock:
         maintainer = _maintainers.pop((store.location, name), None)
@@ -104,20 +108,20 @@ def stop_stream(store: IndexStore, name: str) -> None:
 def stop_all() -> None:
     """Stop all streams and release their leases, so that other processes take over immediately.
 
-    Runs before the JVM ends. Waits at most `LEAVING` seconds.
+    Runs before the JVM ends. Waits at most `STOP_TIMEOUT` seconds in total.
     """
     maintainers = list(_maintainers.values())
     for maintainer in maintainers:
         maintainer.end()
-    deadline = time.monotonic() + LEAVING
+    deadline = time.monotonic() + STOP_TIMEOUT
     for maintainer in maintainers:
         maintainer.stop(timeout=max(0.0, deadline - time.monotonic()))
 
 
 def start_all(spark: SparkSession, open_index: OpenIndex) -> None:
-    """Start the streams of all indexes in the session's store that have one.
+    """Start the streams of all indexes in the session's store that are defined with a stream.
 
-    If another process holds the lease of an index, this one takes over when that ends.
+    If another process holds the lease of an index, this process takes over when the other ends.
     """
     store = store_of(spark, settings_of(spark))
     for definition in _list_definitions(store):
@@ -125,13 +129,13 @@ def start_all(spark: SparkSession, open_index: OpenIndex) -> None:
             try:
                 stored_name(spark, definition)
             except TableError as error:
-                log.warning("the skipping index of an earlier session is not maintained: %s", error)
+                log.warning("a skipping index is not maintained by a stream: error=%s", error)
             else:
                 start_stream(spark, store, definition.name, open_index=open_index)
 
 
 def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
-    """Restart the stream of an index; raises DefinitionError if the index has no stream.
+    """Restart the stream of an index; raise DefinitionError if it is not defined with a stream.
 
     `job` is the id of the index, or its name in Flint (`job_name`).
     """
@@ -141,7 +145,7 @@ def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
             options = IndexOptions.of(dict(definition.options))
             if not options.streamed:
                 raise DefinitionError(
-                    f"the skipping index of {definition.name} is not maintained by a stream: "
+                    f"the skipping index of {definition.name} is not maintained by a stream: run "
                     "ALTER SKIPPING INDEX ... WITH (auto_refresh = true)",
                     about="job",
                 )
@@ -151,14 +155,15 @@ def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
             start_stream(spark, store, definition.name, open_index=open_index)
             return
     raise DefinitionError(
-        f"no skipping index has the job {job}: SHOW SKIPPING STREAMS lists them", about="job"
+        f"there is no job {job}: SHOW SKIPPING INDEXES lists the jobs as flint_index_name",
+        about="job",
     )
 
 
 def job_name(name: str) -> str:
-    """Return the name that Flint gives the index of a table, and its job.
+    """Return the name that Flint gives to the index of a table, and to its job.
 
-    In a namespace of several parts, Flint puts a dot before all but the first.
+    Flint joins catalog, namespace and table with `_`, but further parts of a namespace with dots.
 
     >>> job_name("spark_catalog.default.t"), job_name("ice.a.b.t")
     ('flint_spark_catalog_default_t_skipping_index', 'flint_ice_a_b.t_skipping_index')
@@ -181,7 +186,7 @@ def streams(spark: SparkSession, open_index: OpenIndex) -> tuple[Stream, ...]:
 def _is_streamed(definition: Definition) -> bool:
     try:
         return IndexOptions.of(dict(definition.options)).streamed
-    except DefinitionError:  # written to the store without CREATE
+    except DefinitionError:  # invalid options, which CREATE would not have stored
         return False
 
 
@@ -217,8 +222,8 @@ def _describe_stream(
             seconds = 0.0
         elif state.at is not None:
             seconds = max(0.0, time.time() - state.at)
-    except SkippingError as gone:
-        error = error or str(gone)
+    except SkippingError as failure:
+        error = error or str(failure)
     return Stream(
         shown_name(definition.name),
         definition.index,

@@ -1,4 +1,4 @@
-"""Maintain one index from this process, while this process holds the lease of the index."""
+"""Maintain one index with a streaming query, while this process holds the lease of the index."""
 
 from __future__ import annotations
 
@@ -36,41 +36,41 @@ from skipping.streaming.source import FileEvents
 log = logging.getLogger("skipping")
 
 _LONGEST = 300.0
-"""Longest pause in seconds before a query that fails each time is started again."""
+"""Maximum pause in seconds before a failed query is started again."""
 
-LEAVING = 10.0
+STOP_TIMEOUT = 10.0
 """Stop timeout in seconds."""
 
 _LONGEST_TEXT = 1_000
-"""Characters of an error that are logged and stored."""
+"""Maximum number of characters of an error that are logged and stored."""
 
 _NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
-"""Numbers and query ids, which differ between equal failures."""
+"""Numbers and query ids. They are ignored when errors are compared."""
 
-_FOUND = 60.0
+_LOCATION_TTL = 60.0
 """Seconds for which the location of a table is cached."""
 
-_KINDS = 100
-"""Different failures that are remembered, to log each once."""
+_LOGGED = 100
+"""Maximum number of different errors that are remembered, to log each only once."""
 
 
 class State(Enum):
     """The state of an index's query."""
 
     IDLE = auto()
-    """There is no query: another process has the lease, or the pause after a failure lasts."""
+    """There is no query: another process has the lease, or a failed query is to be restarted."""
     OPENING = auto()
-    """The query was started; Spark has not asked its source for files yet."""
+    """The query was started; Spark has not read its source yet."""
     RUNNING = auto()
     FAILED = auto()
-    """A batch failed, and has reported why; Spark ends the query."""
+    """A batch failed and was reported; Spark is ending the query."""
     STOPPING = auto()
     UNSTARTED = auto()
-    """The query could not be started; the next look reports why."""
+    """The query could not be started; the next poll reports the reason."""
     REFUSED = auto()
-    """The session refuses the checkpoint of the query; the next look reports it."""
+    """The session does not allow the checkpoint of the query; the next poll reports it."""
     ENDED = auto()
-    """The index is not maintained here any more."""
+    """This process does not maintain the index any more."""
 
 
 class Event(Enum):
@@ -107,17 +107,17 @@ TRANSITIONS: dict[Event, dict[State, State]] = {
     Event.REPORTED: {State.UNSTARTED: State.IDLE, State.REFUSED: State.ENDED},
     Event.END: dict.fromkeys(State, State.ENDED),
 }
-"""The state after an event. An event that is not listed for a state leaves it: so ENDED lasts."""
+"""The state after an event, by the state before it; other states stay the same."""
 
 
 class Maintainer:
-    """The streaming query of one index; a `Scheduler` polls it.
+    """Runs the streaming query of one index; a `Scheduler` polls the maintainer.
 
-    Each poll renews the lease. It restarts the query when that failed (after a pause that doubles)
-    and when its options changed. It waits while another process holds the lease. The maintainer
-    ends when the index was dropped or has no stream any more, when the session refuses its
-    checkpoint, and with the Spark context. Every error of a store or a table is logged once and
-    stored in the state of the index.
+    Each poll renews the lease. It restarts the query if the query failed (after a pause that
+    doubles each time) or if the options changed. While another process holds the lease, it waits.
+    The maintainer ends with the Spark context, when the index is dropped or its options do not have
+    a stream any more, and when the session does not allow the checkpoint. Each error of a store or
+    a table is logged once and stored in the state of the index.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Maintainer:
         table: str | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Create it without starting it.
+        """Create a maintainer without starting it.
 
-        `name` is that of the definition, `table` the table's name in this session if it differs.
-        A lease holder without a heartbeat for `patience` seconds counts as dead.
+        `name` is the name in the definition, `table` the table's name in this session if it
+        differs. A lease holder without a heartbeat for `patience` seconds counts as dead.
         """
         self._spark = spark
         self._store = store
@@ -147,65 +147,65 @@ class Maintainer:
         self._owner = owner_of(self._application)
         self._watch = Watch(patience)
         self._index: IndexId | None = None
-        self._leases: dict[IndexId, Lease] = {}  # also of the tables that this one replaced
-        self._lock = threading.Lock()  # guards the two above
+        self._leases: dict[IndexId, Lease] = {}  # includes the indexes of replaced tables
+        self._lock = threading.Lock()  # guards _index and _leases
         self._options = IndexOptions()
         self._failures = 0
         self._retry = 0.0
         self.state = State.IDLE
-        self._changing = threading.Lock()  # guards the state
-        self._ending = threading.Lock()  # two callers may stop the query: the second waits
-        self._said = set[str]()
+        self._state_lock = threading.Lock()
+        self._stop_lock = threading.Lock()  # of two callers that stop the query, the second waits
+        self._logged = set[str]()
         self._reason: Exception | None = None  # why the query could not be started
-        self._astray = False  # the last poll failed
-        self._unsure = False  # whether the lease was renewed
-        self._checkpoint: str | None = None  # of the query; None: a temporary one
-        self._spoilt: str | None = None  # one that a query could not resume from
-        self._temporary: str | None = None
-        self._last: tuple[float, MaintainedIndex] | None = None  # opened, and when
+        self._poll_failed = False  # whether the last poll failed
+        self._is_lease_uncertain = False  # the last write of the lease may have failed
+        self._checkpoint: str | None = None  # of the query; None for a temporary one
+        self._bad_checkpoint: str | None = None  # the query could not resume from it
+        self._temporary: str | None = None  # the folder of a temporary checkpoint
+        self._last: tuple[float, MaintainedIndex] | None = None  # when it was opened, and the index
         self.query: StreamingQuery | None = None
         self.error: str | None = None
 
     def start(self) -> None:
-        """Start maintaining; returns immediately."""
+        """Start maintaining the index; return immediately."""
         ensure_callback_server_started(self._spark.sparkContext._gateway)  # type: ignore[no-untyped-call]
         Scheduler.add(self._store, self)
 
     def end(self) -> None:
-        """Start to end; returns immediately."""
+        """Request the end; return immediately."""
         self._change(Event.END)
         Scheduler.wake(self)
 
     def _change(self, event: Event) -> State:
         """Move to the state after an event, and return the state before it."""
-        with self._changing:
+        with self._state_lock:
             before = self.state
             self.state = TRANSITIONS[event].get(before, before)
         return before
 
     def stop(self, *, timeout: float | None = None) -> None:
-        """Stop the query and release the lease; waits `timeout` seconds at most, else `LEAVING`."""
+        """Stop the query and release the lease; wait at most `timeout`, default STOP_TIMEOUT."""
         self.end()
-        if Scheduler.await_close(self, within=LEAVING if timeout is None else timeout):
+        if Scheduler.await_close(self, within=STOP_TIMEOUT if timeout is None else timeout):
             return
         log.warning("the stream of the skipping index of %s is still stopping", self._name)
-        # The scheduler may be waiting for the store: stop the query without it.
-        with suppress(RuntimeError):  # the process ends
+        # The scheduler may be waiting for the store, so stop the query on another thread.
+        with suppress(RuntimeError):  # the process is exiting
             threading.Thread(target=self._stop_query, daemon=True).start()
 
     def wake(self) -> None:
-        """Poll immediately, and forget failures: something was altered or repaired."""
-        self._failures, self._retry, self._spoilt = 0, 0.0, None
+        """Poll immediately, without the pause after failures: the user changed something."""
+        self._failures, self._retry, self._bad_checkpoint = 0, 0.0, None
         Scheduler.wake(self)
 
     def serves(self, spark: SparkSession) -> bool:
-        """Return whether it maintains the index, running or waiting, in a session's application."""
-        same = self._application == spark.sparkContext.applicationId
-        return same and self.state is not State.ENDED and self.is_scheduled
+        """Return whether this is not ended, and runs in the Spark application of a session."""
+        is_same = self._application == spark.sparkContext.applicationId
+        return is_same and self.state is not State.ENDED and self.is_scheduled
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether it was started, and still has a query or a lease."""
+        """Whether it was started, and may still have a query or a lease."""
         return Scheduler.has(self)
 
     @property
@@ -214,38 +214,38 @@ class Maintainer:
         return self._index in self._leases
 
     def is_over(self) -> bool:
-        """Return whether it ended, or the Spark context did, or is about to."""
+        """Return whether the maintainer or the Spark context has ended."""
         if self.state is State.ENDED:
             return True
         context = self._spark.sparkContext._jsc
         try:
             return context is None or bool(context.sc().isStopped())
         except (Py4JError, OSError):
-            return True  # the JVM ended
+            return True  # the JVM has exited
 
     def look(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
-        """Renew the lease; return the work to do for the query, if any."""
+        """Renew the lease; return the work to do for the query, or None."""
         try:
             work = self._decide(definitions)
             self._clear_error()
         except Exception as error:
-            self._note_failed_look(error, store_it=True)
+            self._on_failed_poll(error, store_it=True)
             return None
         if self.query is None and work is None and self._retry > time.monotonic():
             Scheduler.wake(self, at=self._retry)
         return work
 
     def on_error(self, error: Exception) -> None:
-        """Note an error of the store; it is not stored there."""
-        self._note_failed_look(error, store_it=False)
+        """Log an error of the store or of the work; do not write it to the store."""
+        self._on_failed_poll(error, store_it=False)
 
-    def _note_failed_look(self, error: Exception, *, store_it: bool) -> None:
+    def _on_failed_poll(self, error: Exception, *, store_it: bool) -> None:
         if not self.is_over():
-            self._astray = True
+            self._poll_failed = True
             self._report_failure(error, store_it=store_it)
 
     def close(self) -> Callable[[], object] | None:
-        """Release the lease, or return what stops the query first."""
+        """Release the lease; if there is a query, return the work that must stop it first."""
         if self.query is not None or self._temporary is not None:
             return self._stop_query
         with suppress(Exception):
@@ -266,21 +266,21 @@ class Maintainer:
             self.end()
             return None
         if self.busy is not None and time.monotonic() - self.busy > self.patience:
-            # It counts as dead: another process may take over.
-            self._log_once(f"its query takes more than {self.patience:.0f} s to start, or to stop")
+            # Do not renew the lease, so that another process can take over.
+            self._log_once(f"starting or stopping its query takes more than {self.patience:.0f} s")
             return None
-        held = self._take_lease(definition.index)
+        has_lease = self._take_lease(definition.index)
         if self.busy is not None or self.state is State.ENDED:
             return None
         if self.state in (State.UNSTARTED, State.REFUSED):
             self._report_failure(self._reason)
             if self._change(Event.REPORTED) is State.REFUSED:
-                Scheduler.wake(self)  # which releases the lease
+                Scheduler.wake(self)  # the next poll closes it and releases the lease
                 return None
-        if not held:
+        if not has_lease:
             return None if self.query is None else self._stop_query
         if self.query is not None and not self.query.isActive:
-            self._doubt_checkpoint()
+            self._reject_checkpoint()
             ended = self.query.exception() or "its streaming query was stopped"
             self._report_failure(None if self.state is State.FAILED else ended)
             return self._stop_query
@@ -303,21 +303,24 @@ class Maintainer:
         try:
             self.query = self._start_query(place)
         except Exception as error:
-            self._doubt_checkpoint()
+            self._reject_checkpoint()
             self._reason = error
             self._change(Event.NOT_STARTED)
 
     def _clear_error(self) -> None:
-        """Forget a failed poll if the query runs: without new files no batch clears the error."""
-        if self._astray and self.query is not None and self.query.isActive:
-            self._astray, self._failures, self.error = False, 0, None
+        """Clear the error of a failed poll if the query runs.
+
+        A batch would clear it, too, but without new files there is no batch.
+        """
+        if self._poll_failed and self.query is not None and self.query.isActive:
+            self._poll_failed, self._failures, self.error = False, 0, None
 
     def _find_definition(self, definitions: Sequence[Versioned[Definition]]) -> Definition | None:
-        """Return the definition for the table as it is now: a replaced table has another."""
+        """Return the definition for `_name`, preferably with the same index id; None if dropped."""
         live = [d.value for d in definitions if not d.value.dropped]
-        mine = [d for d in live if d.name == self._name]
-        same = [d for d in mine if d.index == self._index]
-        return next(iter((*same, *mine)), None)
+        with_name = [d for d in live if d.name == self._name]
+        with_id = [d for d in with_name if d.index == self._index]
+        return next(iter((*with_id, *with_name)), None)
 
     def _take_lease(self, index: IndexId) -> bool:
         """Renew or claim the lease of an index; return whether this process holds it."""
@@ -326,24 +329,25 @@ class Maintainer:
                 self._index, self._watch = index, Watch(self.patience)
             timeout = self.patience / 3
             mine = self._leases.get(index)
-            if mine is not None and self._unsure:
-                there = self._store.lease(index, timeout=timeout)
-                mine = there if (there.token, there.owner) == (mine.token, mine.owner) else None
+            if mine is not None and self._is_lease_uncertain:
+                stored = self._store.lease(index, timeout=timeout)
+                is_mine = (stored.token, stored.owner) == (mine.token, mine.owner)
+                mine = stored if is_mine else None
             if mine is not None:
-                expect, wanted = mine, mine.renew()
+                expect, new = mine, mine.renew()
             else:
                 self._leases.pop(index, None)
                 expect = self._store.lease(index, timeout=timeout)
                 if not self._watch.is_free(expect):
                     return False
-                wanted = expect.claim(self._owner)
-            self._unsure = True
+                new = expect.claim(self._owner)
+            self._is_lease_uncertain = True
             try:
-                self._store.hold(index, wanted, expect=expect, timeout=timeout)
+                self._store.hold(index, new, expect=expect, timeout=timeout)
             except Conflict:
                 self._leases.pop(index, None)
                 return False
-            self._leases[index], self._unsure = wanted, False
+            self._leases[index], self._is_lease_uncertain = new, False
             return True
 
     def _release(self) -> None:
@@ -356,12 +360,12 @@ class Maintainer:
             self._leases.clear()
 
     def _start_query(self, place: str | None) -> StreamingQuery:
-        """Start the query from a checkpoint; without one, or with a spoilt one, from none."""
+        """Start the query with a checkpoint folder, or a temporary one if it is None or bad."""
         limit = self._options.max_files_per_batch
         source = FileEvents(
             self._spark, self._name, self._open, self._reuse_index, self._guard, limit=limit
         )
-        self._last, self._checkpoint = None, None if place == self._spoilt else place
+        self._last, self._checkpoint = None, None if place == self._bad_checkpoint else place
         if self._checkpoint is None:
             self._temporary = tempfile.mkdtemp(prefix="skipping-stream-")
             place = f"file:{self._temporary}"
@@ -376,18 +380,18 @@ class Maintainer:
         )
         return writer.start()
 
-    def _doubt_checkpoint(self) -> None:
-        """Ignore the checkpoint from now on if the query ended before it read its source.
+    def _reject_checkpoint(self) -> None:
+        """Stop using the checkpoint if the query ended before it read its source.
 
-        Nothing is deleted: the name of the folder comes from the store.
+        The folder is not deleted, because its path comes from the store.
         """
         if self.state is State.OPENING and self._checkpoint is not None:
-            self._spoilt = self._checkpoint
+            self._bad_checkpoint = self._checkpoint
             log.warning(
-                "the stream of the skipping index of %s could not go on from its checkpoint, "
-                "and uses a temporary one: delete %s, and say RECOVER INDEX JOB",
+                "the stream of the skipping index of %s cannot resume from its checkpoint, and "
+                "uses a temporary one: delete %s, then run RECOVER INDEX JOB",
                 self._name,
-                self._spoilt,
+                self._bad_checkpoint,
             )
 
     def _open(self) -> MaintainedIndex:
@@ -396,14 +400,15 @@ class Maintainer:
         return index
 
     def _reuse_index(self) -> MaintainedIndex:
-        """Return the index with its current definition, of a table that was located before.
+        """Return the index that was opened last, with its current definition.
 
-        Most polls find nothing new, and locating the table by its name is most of their cost. A
-        table that moved is noticed after `_FOUND` seconds, or when the old location is gone.
+        Most polls find no new files, and finding the table by its name is most of their cost. If
+        the table has moved, this is noticed after `_LOCATION_TTL` seconds, or when the old location
+        does not exist any more.
         """
         at, index = self._last or (-inf, None)
-        if index is not None and time.monotonic() - at < _FOUND:
-            with suppress(DefinitionError):  # it was erased
+        if index is not None and time.monotonic() - at < _LOCATION_TTL:
+            with suppress(DefinitionError):  # the definition was erased
                 index.reread()
                 if not index.definition.dropped:
                     return index
@@ -411,9 +416,9 @@ class Maintainer:
 
     def _process_batch(self, source: FileEvents, events: DataFrame) -> None:
         if self.state in (State.STOPPING, State.ENDED):
-            return  # an empty batch, whose result is not used
+            return  # `getBatch` returned an empty batch
         with self._guard():
-            # For Spark's progress; DataFrame.count would plan an aggregate.
+            # Count the rows for Spark's progress; DataFrame.count would plan an aggregate.
             events._jdf.queryExecution().toRdd().count()
             index = source.opened or self._open()
             index.reread()
@@ -427,27 +432,29 @@ class Maintainer:
             limit = self._options.max_files_per_batch
             try:
                 index.refresh(token=lease.token, limit=limit, until=source.until, retry=False)
-            except TableError:  # the log of that version was deleted
+            except TableError:  # that version is no longer in the table's log
                 index.refresh(token=lease.token, limit=limit, retry=False)
             self._failures, self.error = 0, None
-            self._said.clear()
+            self._logged.clear()
 
     @contextmanager
     def _guard(self) -> Iterator[None]:
+        """Report errors and shorten their text; suppress them while the query is being stopped."""
         self._change(Event.READ)
         try:
             yield
         except Exception as error:
             if self.state is State.STOPPING or self.is_over():
-                return  # Spark interrupted its thread
+                return  # Spark has interrupted the thread
             self._change(Event.FAIL)
             self._log_once(error)
             raise SkippingError(self.error) from None
 
     def _report_failure(self, error: object, *, store_it: bool = True) -> None:
-        """Log why there is no query (None: a batch did), and schedule the next start.
+        """Log the error, and schedule the next start of the query.
 
-        With `store_it`, write it in the state of the index, too; not if the store is what failed.
+        `error` is None if the batch has already logged it. With `store_it`, also write the error
+        to the state of the index; pass false if the store has failed.
         """
         pause = min(2.0 ** min(self._failures, 30), _LONGEST)
         self._retry = time.monotonic() + pause
@@ -458,18 +465,18 @@ class Maintainer:
         index = self._index
         lease = None if index is None else self._leases.get(index)
         if store_it and index is not None and lease is not None:
-            with suppress(Exception):  # the store may be what failed
+            with suppress(Exception):  # the store may have failed
                 state = self._store.state(index)
-                # A refresh that failed has stored its error.
+                # A failed refresh has already stored its error.
                 if state.status != "failed" or (error is not None and state.error != self.error):
                     failed = replace(state, status="failed", error=self.error)
                     self._store.report(index, failed, token=lease.token)
 
     def _stop_query(self) -> None:
-        with self._ending:
+        with self._stop_lock:
             if self.query is not None:
                 self._change(Event.STOP)
-                with suppress(Exception):  # the JVM ended, or the session's stopTimeout is over
+                with suppress(Exception):  # the JVM has exited, or Spark's stopTimeout is over
                     self.query.stop()
                 self.query = None
                 self._change(Event.STOPPED)
@@ -479,27 +486,27 @@ class Maintainer:
 
     def _log_once(self, error: object) -> None:
         text = _describe(error)
-        kind = _NUMBERS.sub("0", text)
-        if kind not in self._said:
-            if len(self._said) >= _KINDS:
-                self._said.clear()
-            self._said.add(kind)
+        pattern = _NUMBERS.sub("0", text)
+        if pattern not in self._logged:
+            if len(self._logged) >= _LOGGED:
+                self._logged.clear()
+            self._logged.add(pattern)
             log.warning("the skipping index of %s is not maintained: %s", self._name, text)
         self.error = text
 
 
 def _spread_interval(interval: float, index: IndexId) -> int:
-    """Return the milliseconds between two polls of a table: the option, less up to 5 %.
+    """Return the milliseconds between two polls of a table: the interval minus up to 5 %.
 
-    Spark triggers all queries with the same interval at the same moment. A hundred streams would
-    mean a hundred threads at once, where a few could do the work one after the other.
+    Spark triggers all queries with the same interval at the same moment. With different intervals,
+    a hundred streams do not need a hundred threads at the same time.
     """
     share = zlib.crc32(index.encode()) / (1 << 32)
     return max(1, round(interval * 1_000 * (1 - share / 20)))
 
 
 def _describe(error: object) -> str:
-    """Return one line; with the type of an error whose text may not be clear without."""
+    """Return the first line of an error's text; with its type, unless its text is clear alone."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:

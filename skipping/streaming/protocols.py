@@ -1,4 +1,4 @@
-"""Define the interface of an index for streams. `skipping.index.SkippingIndex` implements it."""
+"""Define the interface that streams use; `skipping.index.SkippingIndex` implements it."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from skipping.tables import Table
 
 
 class MaintainedIndex(Protocol):
-    """The part of `SkippingIndex` that streams use."""
+    """The part of `SkippingIndex` that streams use. The docstrings there have the details."""
 
     table: Table
 
     @property
     def definition(self) -> Definition:
-        """See `SkippingIndex`, as for all that follows."""
+        """The columns, types and options of the index."""
 
     @property
     def revision(self) -> Revision:
-        """The number of writes of the definition."""
+        """How often the definition was written."""
 
     @property
     def state(self) -> State:
-        """The part of the table that is indexed."""
+        """The version of the table that is indexed, the status, and the last error."""
 
     @property
     def replaced(self) -> bool:
         """Whether the table was replaced since the index was defined."""
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
-        """Return the files without an entry."""
+        """Return path and size of the files without an entry."""
 
     def reread(self) -> None:
         """Read the definition again."""
 
     def carry_over(self) -> None:
-        """Adopt the table that replaced the indexed one."""
+        """If the table was replaced, define the index for the table that has its name now."""
 
     def refresh(
         self,
@@ -50,11 +50,11 @@ class MaintainedIndex(Protocol):
         until: int | None = None,
         retry: bool = True,
     ) -> State:
-        """Index pending files."""
+        """Index the pending files; return the state."""
 
 
 class OpenIndex(Protocol):
-    """`SkippingIndex.on`."""
+    """The signature of `SkippingIndex.on`."""
 
     def __call__(
         self, source: SparkSession, table: str, *, store: IndexStore, likely: IndexId | None = None

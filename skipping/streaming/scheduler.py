@@ -1,8 +1,8 @@
-"""One thread for all streams of a store, and a few threads that start and stop their queries.
+"""Poll all streams of a store from one thread; start and stop their queries on a few others.
 
-Leases must be renewed whatever a query does. So the scheduler's thread only calls the store, with a
-timeout, and asks Spark whether a query still runs. Starting and stopping a query can block on Spark
-or a file system: a few threads of the process do that, however many streams there are.
+Leases must be renewed even if a query hangs. So the scheduler's thread only calls the store, with a
+timeout, and checks whether Spark still runs a query. Starting and stopping a query can block on
+Spark or a file system, so a few worker threads, which all streams of the process share, do that.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ from skipping.stores import IndexStore
 
 log = logging.getLogger("skipping")
 
-_STARTED, _STOPPED, _HUNG = 4, 16, 64
-"""Limits of threads in this process: that start queries, that start or stop queries, and of all,
-with those that hang for longer than `_USUAL`, which do not block the others."""
+_STARTING, _WORKING, _ALL = 4, 16, 64
+"""Maximum numbers of worker threads in this process: that start queries; that start or stop
+queries; and of all threads, including those that hang."""
 
-_USUAL = 30.0
+_HANGING = 30.0
 """Seconds after which starting or stopping a query counts as hanging."""
 
 QUEUED = math.inf
-"""`Scheduled.busy` while its work waits for a thread."""
+"""The value of `Scheduled.busy` while its work waits for a thread."""
 
 
 class Scheduled(Protocol):
-    """An item that a scheduler polls. Its methods do not raise; the work they return may."""
+    """An item that a scheduler polls. Its methods must not raise; the work they return may."""
 
     due: float
     """The time of the next poll, by `time.monotonic`."""
 
     busy: float | None
-    """Since when a thread does its work; QUEUED while it waits for a thread; None: no work."""
+    """The time since which a thread runs its work; QUEUED while the work waits; None: no work."""
 
     @property
     def patience(self) -> float:
-        """Seconds without a heartbeat after which others take over its lease."""
+        """Seconds without a heartbeat after which other processes take over its lease."""
 
     def is_over(self) -> bool:
-        """Return whether to close it and stop polling it."""
+        """Return whether the scheduler should close the item and stop polling it."""
 
     def look(self, definitions: Sequence[Versioned[Definition]]) -> Callable[[], object] | None:
-        """Compare it with the definitions in the store; return the work to do, if any."""
+        """Poll the item: compare it with the stored definitions; return work to do, or None."""
 
     def on_error(self, error: Exception) -> None:
-        """Handle an error of the store or of its work, or that no thread could be started."""
+        """Handle an error: of the store, of the work, or of starting a thread."""
 
     def close(self) -> Callable[[], object] | None:
-        """Release the lease, or return the work to do before that."""
+        """Release the lease and return None, or return work that must run before that."""
 
 
 class Scheduler:
-    """Polls the streams of a store until each is over."""
+    """Polls the streams of one store until each is over."""
 
-    _all: ClassVar[dict[IndexStore, Scheduler]] = {}  # those that have anything
-    _changed: ClassVar = threading.Condition()  # of all: there are few
+    _all: ClassVar[dict[IndexStore, Scheduler]] = {}  # the schedulers that have items
+    _changed: ClassVar = threading.Condition()  # shared, because there are few schedulers
 
     def __init__(self, store: IndexStore) -> None:
         self._store = store
@@ -71,12 +71,12 @@ class Scheduler:
 
     @classmethod
     def add(cls, store: IndexStore, item: Scheduled) -> None:
-        """Poll it from now on; returns immediately."""
+        """Poll the item from now on; return immediately."""
         with cls._changed:
             scheduler = cls._all.get(store)
             if scheduler is None:
                 scheduler = cls(store)
-                name = f"keep {store.location}"
+                name = f"streams: {store.location}"
                 threading.Thread(target=scheduler._run, name=name, daemon=True).start()
                 cls._all[store] = scheduler
             scheduler._items.add(item)
@@ -84,19 +84,19 @@ class Scheduler:
 
     @classmethod
     def wake(cls, item: Scheduled, *, at: float = 0.0) -> None:
-        """Poll it at that time, or immediately."""
+        """Poll the item at the time `at` (`time.monotonic`), by default immediately."""
         with cls._changed:
             item.due = min(item.due, at)
             cls._changed.notify_all()
 
     @classmethod
     def has(cls, item: Scheduled) -> bool:
-        """Return whether it was added and is not closed yet."""
+        """Return whether the item was added and is not closed yet."""
         return any(item in scheduler._items for scheduler in list(cls._all.values()))
 
     @classmethod
     def await_close(cls, item: Scheduled, *, within: float) -> bool:
-        """Wait until it is closed, at most `within` seconds; return whether it is."""
+        """Wait until the item is closed, at most `within` seconds; return whether it is closed."""
         with cls._changed:
             return cls._changed.wait_for(lambda: not cls.has(item), within)
 
@@ -107,23 +107,23 @@ class Scheduler:
                     self._run_due(due)
                 except Exception:  # a defect of this project
                     log.exception("polling the streams failed: store=%s", self._store.location)
-        finally:  # the next stream gets a new scheduler
+        finally:  # remove it, so that the next stream gets a new scheduler
             with self._changed:
                 if self._all.get(self._store) is self:
                     del self._all[self._store]
                     self._changed.notify_all()
 
     def _next(self) -> Sequence[Scheduled]:
-        """Wait until some items are due, and return them; an empty list after the last has left."""
+        """Wait until some items are due, and return them; return () if there are no items."""
         with self._changed:
             while self._items:
                 now = time.monotonic()
                 if due := [item for item in self._items if item.due <= now]:
-                    for item in due:  # before the poll, so that a call of `wake` meanwhile counts
+                    for item in due:  # before the poll, so that `wake` during the poll has effect
                         item.due = now + item.patience / 6
                     return due
                 self._changed.wait(min(item.due for item in self._items) - now)
-            del self._all[self._store]  # at once: the next stream gets a new scheduler
+            del self._all[self._store]  # while locked, so that the next stream gets a new scheduler
             return ()
 
     def _run_due(self, due: Sequence[Scheduled]) -> None:
@@ -173,7 +173,7 @@ class Scheduler:
         item.busy = QUEUED
         try:
             _workers.submit(done, last=last)
-        except RuntimeError as error:  # the process ends, or has too many threads
+        except RuntimeError as error:  # the process is exiting, or has too many threads
             if last:
                 done()
                 return
@@ -186,14 +186,14 @@ class _Workers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._first = deque[Callable[[], None]]()  # that stops a query
-        self._then = deque[Callable[[], None]]()
-        self._since: dict[threading.Thread, float] = {}  # since when each runs its work
+        self._stops = deque[Callable[[], None]]()  # work that stops a query, which runs first
+        self._starts = deque[Callable[[], None]]()
+        self._since: dict[threading.Thread, float] = {}  # when each began its current work
 
     def submit(self, work: Callable[[], None], *, last: bool) -> None:
-        """Queue work; returns immediately. Raises RuntimeError if no thread can be started."""
+        """Queue work and return immediately; raise RuntimeError if no thread can be started."""
         with self._lock:
-            waiting = self._first if last else self._then
+            waiting = self._stops if last else self._starts
             waiting.append(work)
             try:
                 self._start()
@@ -203,17 +203,17 @@ class _Workers:
                     raise
 
     def resume(self) -> None:
-        """Start a thread if hanging threads block queued work."""
+        """Start a thread if work is queued while other threads hang."""
         with self._lock, suppress(RuntimeError):
             self._start()
 
     def _start(self) -> None:
         """Start a thread for queued work, within the limits."""
-        if not self._first and not self._then:
+        if not self._stops and not self._starts:
             return
-        most = _STOPPED if self._first else _STARTED
-        if self._at_work() < most and len(self._since) < _HUNG:
-            thread = threading.Thread(target=self._run, name="keep queries", daemon=True)
+        most = _WORKING if self._stops else _STARTING
+        if self._count_working() < most and len(self._since) < _ALL:
+            thread = threading.Thread(target=self._run, name="streams: queries", daemon=True)
             self._since[thread] = time.monotonic()
             try:
                 thread.start()
@@ -221,9 +221,10 @@ class _Workers:
                 del self._since[thread]
                 raise
 
-    def _at_work(self) -> int:
+    def _count_working(self) -> int:
+        """Return the number of threads that do not hang."""
         now = time.monotonic()
-        return sum(now - since < _USUAL for since in self._since.values())
+        return sum(now - since < _HANGING for since in self._since.values())
 
     def _run(self) -> None:
         this = threading.current_thread()
@@ -231,10 +232,10 @@ class _Workers:
             while True:
                 with self._lock:
                     del self._since[this]
-                    idle = not self._then or self._at_work() >= _STARTED
-                    if not self._first and idle:
+                    is_idle = not self._starts or self._count_working() >= _STARTING
+                    if not self._stops and is_idle:
                         return
-                    work = (self._first or self._then).popleft()
+                    work = (self._stops or self._starts).popleft()
                     self._since[this] = time.monotonic()
                 work()
         finally:

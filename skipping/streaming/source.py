@@ -1,9 +1,9 @@
-"""Implement a streaming source of a table's file events, which Spark calls in Python.
+"""Implement a streaming source that returns a table's new files; Spark calls it in Python.
 
-It runs in the driver, in the threads of the streaming query, and has no options: nothing is in a
-checkpoint or on a page of Spark's but table versions, paths and sizes. An offset is
-`{"version": 7}`, the table version that a micro-batch brings the index to; where one batch does not
-do, `{"version": 7, "step": 1}` and so on follow it.
+It runs in the driver, in the threads of the streaming query. It has no options, so checkpoints and
+Spark's UI contain only table versions, paths and sizes. An offset is `{"version": 7}`: the table
+version that the index covers after the micro-batch. If one batch is not enough,
+`{"version": 7, "step": 1}` and so on follow.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from providers.errors import TableError
 from skipping.sources.rows import frame_of_rows
 from skipping.streaming.protocols import MaintainedIndex
 
-_GIVEN = 8
-"""Answers that are held; Java calls from a thread or two, and has read the last one by then."""
+_REFERENCES = 8
+"""Number of recent results that Python keeps alive for Java: see `_keep_alive`."""
 
 _SCHEMA = "version bigint, change string, path string, size bigint"
 
 
 class FileEvents:
-    """The files that a table got and its index has not: a `Source` for Spark.
+    """A Spark `Source` of the files that a table contains and its index does not.
 
-    A row is a file: the version that was newest as the batch was made, `added`, its path, its size
-    in bytes. Files that went are no work, and are not named.
+    A row is a file: the table version of the batch, `added`, the path, and the size in bytes.
+    Removed files need no work, so they are not returned.
     """
 
     class Java:
@@ -53,11 +53,12 @@ class FileEvents:
         *,
         limit: int | None,
     ) -> None:
-        """`index` opens the index as it is now, `glimpse` may know from before where its table is;
-        `limit`: files of one batch at most.
+        """Create a source for the table `name`.
 
-        Under `guard` errors become short ones: Spark searches their text in a way that overflows
-        its stack on long ones. It lets none pass while the query is being stopped.
+        `index` opens the index. `glimpse` is faster: it may reuse the table's location. `limit` is
+        the maximum number of files of a batch. `guard` shortens the text of errors, because Spark's
+        regular expressions overflow the stack on long ones. It suppresses errors while the query is
+        being stopped.
         """
         self._spark = spark
         self._name = name
@@ -67,15 +68,15 @@ class FileEvents:
         self._guard = guard
         self._limit = limit
         self.until = 0
-        """The table version that the last batch is about."""
+        """The table version of the last batch."""
         self.opened: MaintainedIndex | None = None
-        """The index at the time when Spark requested the last batch."""
-        self._given = deque[Any](maxlen=_GIVEN)
-        # Made before there is anything to interrupt.
-        self._none = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
+        """The index as it was when Spark requested the last batch."""
+        self._references = deque[Any](maxlen=_REFERENCES)
+        # Created here, because Spark may interrupt the thread that calls `getBatch`.
+        self._empty = self._streaming(frame_of_rows(spark, _SCHEMA, ()))
 
     def stream(self) -> DataFrame:
-        """Return the stream as a DataFrame, not yet started."""
+        """Return the stream as a DataFrame; it is not started yet."""
         jvm: Any = self._spark._jvm
         runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
         session = self._spark._jsparkSession
@@ -91,8 +92,8 @@ class FileEvents:
     def latestOffset(self, start: Any, limit: Any) -> Any:
         """Return the next offset after `start`; `start` itself if the index is complete."""
         with self._guard():
-            return self._give(self._latest(start))
-        return self._give(start)
+            return self._keep_alive(self._latest(start))
+        return self._keep_alive(start)
 
     def _latest(self, start: Any) -> Any:
         index = self._glimpse()
@@ -114,19 +115,19 @@ class FileEvents:
     def getBatch(self, start: Any, end: Any) -> Any:
         """Return the events of one batch as a streaming Dataset.
 
-        While the query is being stopped, the Dataset is empty: Spark continues until it sees that
-        its thread was interrupted, and without a Dataset it would log an error of its own.
+        While the query is being stopped, return an empty Dataset: Spark continues until it notices
+        that its thread was interrupted, and would log an error if there were no Dataset.
         """
         with self._guard():
-            return self._give(self._events(_read(end)))
-        return self._none
+            return self._keep_alive(self._events(_read(end)))
+        return self._empty
 
     def _events(self, end: tuple[int, int] | None) -> Any:
         index = self.opened = self._index()
         self.until = version = index.table.version() if end is None else end[0]
         try:
             files = index.pending(until=version, retry=False)
-        except TableError:  # an offset of a checkpoint, and the log of that version is gone by now
+        except TableError:  # the checkpoint's version is no longer in the table's log
             self.until = version = index.table.version()
             files = index.pending(until=version, retry=False)
         files = files.slice(0, self._limit)
@@ -148,22 +149,22 @@ class FileEvents:
     def schema(self) -> Any:
         """Return the schema of the events."""
         jvm: Any = self._spark._jvm
-        return self._give(jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA))
+        return self._keep_alive(jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA))
 
     def getDefaultReadLimit(self) -> Any:
-        """None of Spark's: a refresh has its own limit."""
+        """Return no limit for Spark; `limit` limits the files of a batch."""
         jvm: Any = self._spark._jvm
         limit = jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.allAvailable()
-        return self._give(limit)
+        return self._keep_alive(limit)
 
     def reportLatestOffset(self) -> Any:
         """Return the newest known version, which Spark shows in its progress."""
-        return self._give(self._offset({"version": self._newest}))
+        return self._keep_alive(self._offset({"version": self._newest}))
 
     def getOffset(self) -> Any:
-        """Return `latestOffset` without a start, which Spark calls at first."""
+        """Return the first offset."""
         jvm: Any = self._spark._jvm
-        return self._give(jvm.scala.Some(self.latestOffset(None, None)))
+        return self._keep_alive(jvm.scala.Some(self.latestOffset(None, None)))
 
     def initialOffset(self) -> Any:
         """Spark does not call this for such a source."""
@@ -177,26 +178,28 @@ class FileEvents:
         """Do nothing: the store has the state."""
 
     def stop(self) -> None:
-        """Nothing to do."""
+        """Do nothing: the source holds no resources."""
 
     def toString(self) -> str:
         """Return the name in Spark's progress and UI."""
         return f"FileEvents[{self._name}]"
 
     def hashCode(self) -> int:
-        """Java's."""
+        """Return the hash code for Java's collections."""
         return id(self) & 0x7FFFFFFF
 
     def equals(self, other: object) -> bool:
-        """Java's."""
+        """Return whether `other` is this object, for Java's collections."""
         return other is self
 
-    def _give(self, answer: Any) -> Any:
-        """Hold what Java is given: Py4J lets go of it as soon as Python does, which at times is
-        before Java has read the reply that names it.
+    def _keep_alive(self, result: Any) -> Any:
+        """Keep a reference to a Java object that is returned to Java.
+
+        Py4J releases the object when Python does, which may be before Java has read the response
+        that refers to it.
         """
-        self._given.append(answer)
-        return answer
+        self._references.append(result)
+        return result
 
     def _offset(self, offset: dict[str, int]) -> Any:
         jvm: Any = self._spark._jvm
@@ -205,11 +208,11 @@ class FileEvents:
 
 
 def _read(offset: Any) -> tuple[int, int] | None:
-    """Return the version and the step of an offset; None for another source's offset."""
+    """Return (version, step) of an offset; None for the offset of another source."""
     try:
-        found = json.loads(offset.json())
-        version, step = found["version"], found.get("step", 0)
+        fields = json.loads(offset.json())
+        version, step = fields["version"], fields.get("step", 0)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return None
-    sound = all(type(number) is int and abs(number) < 1 << 63 for number in (version, step))
-    return (version, step) if sound else None
+    is_valid = all(type(number) is int and abs(number) < 1 << 63 for number in (version, step))
+    return (version, step) if is_valid else None

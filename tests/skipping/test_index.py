@@ -373,7 +373,7 @@ class TestOptions:
             ({"auto_refesh": True}, "did you mean auto_refresh"),
             ({"index_mappings": "{}"}, "index_mappings has no meaning here"),
             ({"index_settings": settings}, "in OpenSearch; this store is memory:twin"),
-            ({"checkpoint_location": "/elsewhere"}, "under no folder"),
+            ({"checkpoint_location": "/elsewhere"}, "is not allowed: use a folder below"),
         ):
             with pytest.raises(DefinitionError, match=says):
                 SkippingIndex.create(spark, t, "id MIN_MAX", store=store, options=options)

@@ -99,7 +99,7 @@ def test_refused(spark: SparkSession, started_with: Any, location: str) -> None:
 
 @pytest.mark.parametrize("index", ["..", "a/b", "../../b", ".", "/etc", "a/.."])
 def test_the_id_of_an_index_is_no_path(spark: SparkSession, started_with: Any, index: str) -> None:
-    with pytest.raises(DefinitionError, match="is not a folder name"):
+    with pytest.raises(DefinitionError, match="is not a valid folder name"):
         checkpoint_of(spark, IndexOptions(checkpoint_location="/allowed/a/b"), index)
 
 
@@ -144,7 +144,7 @@ def test_statements_refuse_it_where_it_stands(spark: SparkSession, t: str, tmp_p
     assert f"line 1, column {column}\n" in str(error.value)
     spark.sql(f"CREATE SKIPPING INDEX ON {t} (id MIN_MAX)")
     for alter in (option, f"auto_refresh = true, {option}"):
-        with pytest.raises(StatementError, match="under no folder"):
+        with pytest.raises(StatementError, match="is not allowed: use"):
             spark.sql(f"ALTER SKIPPING INDEX ON {t} WITH ({alter})")
 
     # Whoever writes to the store says so in the session's stead.
@@ -157,7 +157,9 @@ def test_statements_refuse_it_where_it_stands(spark: SparkSession, t: str, tmp_p
         f"RECOVER INDEX JOB {job_name(f'spark_catalog.default.{t}')}",
         f"ALTER SKIPPING INDEX ON {t} WITH (refresh_interval = '1 second')",
     ):
-        with pytest.raises((StatementError, DefinitionError), match="under no folder"):
+        with pytest.raises(
+            (StatementError, DefinitionError), match="is not allowed: use a folder below"
+        ):
             spark.sql(statement)
     spark.sql(f"ALTER SKIPPING INDEX ON {t} WITH (auto_refresh = false)")
     assert not (tmp_path / "c").exists()
@@ -177,7 +179,7 @@ def test_a_stored_one_ends_its_stream_and_nothing_else(
     assert [KEY in record.getMessage() for record in caplog.records] == [True]
     rows = spark.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {t}").collect()
     facts = {row.item: row.value for row in rows}
-    assert "under no folder where this session lets streams write" in facts["last error"]
+    assert "is not allowed: use a folder below the warehouse" in facts["last error"]
     assert (facts["state"], facts["owner"]) == ("failed", "no owner")
     assert not (tmp_path / "c").exists()
     spark.sql(f"REFRESH SKIPPING INDEX ON {t}")

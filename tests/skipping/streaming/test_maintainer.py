@@ -36,7 +36,7 @@ class Odd(MemoryStore):
         self.waited: list[float | None] = []
 
     def __getattribute__(self, name: str) -> Any:
-        if name in _CALLS and threading.current_thread().name.startswith("keep "):
+        if name in _CALLS and threading.current_thread().name.startswith("streams:"):
             if self.hangs.is_set():
                 self.goes_on.wait(60)
             if self.raises is not None:
@@ -44,7 +44,7 @@ class Odd(MemoryStore):
         return super().__getattribute__(name)
 
     def definitions(self, *, timeout: float | None = None) -> Any:
-        if threading.current_thread().name.startswith("keep "):
+        if threading.current_thread().name.startswith("streams:"):
             self.waited.append(timeout)
         return super().definitions(timeout=timeout)
 
@@ -149,7 +149,7 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(maintainer, "LEAVING", 1.0)
+    monkeypatch.setattr(maintainer, "STOP_TIMEOUT", 1.0)
     before = spark.conf.get("spark.sql.streaming.stopTimeout")
     store = Odd(t)
     index = SkippingIndex.create(spark, t, "id MIN_MAX", store=store)
@@ -183,7 +183,7 @@ def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
 def test_a_name_that_leads_elsewhere_by_now_is_followed_there(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintainer, "_FOUND", 1.0)
+    monkeypatch.setattr(maintainer, "_LOCATION_TTL", 1.0)
     for place, start in (("old", 0), ("new", 500)):
         spark.range(start, start + 40, 1, 2).write.format("delta").save(f"{tmp_path}/{place}")
     spark.sql(f"CREATE TABLE moving USING delta LOCATION '{tmp_path}/old'")

@@ -67,7 +67,7 @@ def streams() -> Iterator[list[Stream]]:
 
 
 def threads() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name.startswith("keep ")]
+    return [t.name for t in threading.enumerate() if t.name.startswith("streams:")]
 
 
 def kept(streams: list[Stream], store: MemoryStore, n: int = 1) -> list[Stream]:
@@ -111,7 +111,7 @@ def test_those_whose_queries_hang_are_looked_at_like_the_others(streams: list[St
 def test_those_that_hang_keep_nobody_waiting(
     streams: list[Stream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler, "_USUAL", 0.3)
+    monkeypatch.setattr(scheduler, "_HANGING", 0.3)
     goes_on, done = threading.Event(), threading.Event()
     for each in kept(streams, MemoryStore("a"), 8):
         each.gets(lambda: goes_on.wait(60))
@@ -247,7 +247,7 @@ def test_without_a_thread_to_be_had_it_is_told(
     one.gets(done.set)
     assert done.wait(10)
     until(lambda: one.busy is None)
-    until(lambda: "keep queries" not in threads())
+    until(lambda: "streams: queries" not in threads())
     some = kept(streams, MemoryStore("b"), 3)
     closed = list[int]()
     with monkeypatch.context() as without:  # as Python 3.12 is when it ends

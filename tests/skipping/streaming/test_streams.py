@@ -187,7 +187,7 @@ def test_a_failure_is_described_and_mended_by_itself(
     until(lambda: caught_up(spark, t))
     assert facts(spark, t)["last error"] is None
     same_as_scratch(spark, t, tmp_path)
-    with pytest.raises(StatementError, match="no skipping index has the job nobody"):
+    with pytest.raises(StatementError, match="there is no job nobody"):
         spark.sql("RECOVER INDEX JOB nobody")
 
 
