@@ -1,4 +1,4 @@
-"""What tests share: one Spark session, with the hooks, for the whole run."""
+"""Provide one Spark session with the hooks for all tests, and mark tests by what they use."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 
 import rewrite
 
-# For every Java that the tests start. The second, better compiler would take a third of the CPU of
-# test_joins.py, and give less. Without it the room for compiled code is small.
+# Options for every Java process that the tests start. Java's second compiler (C2) is disabled: it
+# would take a third of the CPU time of test_joins.py, more than it saves. Without it the default
+# code cache is too small.
 os.environ["JDK_JAVA_OPTIONS"] = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 )
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
-# Chosen by `--hypothesis-profile`. Machines are busy: nothing is said of slow examples.
+# Select one with `--hypothesis-profile`. Machines may be busy, so slow examples are no failure.
 for _profile, _examples in {"fast": 25, "ci": 100, "soak": 5_000}.items():
     hypothesis.settings.register_profile(
         _profile,
@@ -32,11 +33,11 @@ for _profile, _examples in {"fast": 25, "ci": 100, "soak": 5_000}.items():
 hypothesis.settings.load_profile("ci")
 
 MARKS = {"spark": "spark", "opensearch": "opensearch", "cluster": "opensearch", "server": "process"}
-"""The mark that a test has by a fixture that it uses; without one it is a `unit` test."""
+"""The mark of a test that uses a fixture. A test without any of them is a `unit` test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by what they start, and put the files with most Spark tests first."""
+    """Mark tests by the processes they start, and run the files with most Spark tests first."""
     sizes = Counter[Path]()
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
@@ -46,14 +47,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not marks & {"spark", "opensearch", "process"}:
             item.add_marker("unit")
         sizes[item.path] += "spark" in marks
-    # A large file that begins last would keep one of two processes waiting.
+    # With two test processes, a large file that starts last would leave one of them idle.
     items.sort(key=lambda item: -sizes[item.path])
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session for small data; `strict`, so that a question that fails fails the test."""
-    # A catalog that Spark shares with PyIceberg is an SQLite file.
+    """A session for small data. Its mode is `strict`, so a failed lookup fails the test."""
+    # Tests share Iceberg catalogs between Spark and PyIceberg in SQLite files.
     packages = ["org.xerial:sqlite-jdbc:3.54.1.0"]
     if release := os.environ.get("SKIPPING_TEST_ICEBERG"):
         packages.append(f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{release}")

