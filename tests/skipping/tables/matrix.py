@@ -283,9 +283,13 @@ def check(index: SkippingIndex, folder: Path, engine: str, asked: str) -> None:
 def table() -> str:
     """What the page says: by whose filter no file is opened that is not needed."""
     heads = {"keys": "keys of a join"}
-    lines = [["", *(heads.get(asked, asked) for asked in ASKED)]]
+    methods = {"Format": "arrow", "Arrow": "dataset", "DuckDB": "duckdb", "Polars": "polars"}
+    lines = [["read by", *(heads.get(asked, asked) for asked in ASKED)]]
     lines += [
-        [engine, *("engine" if asked in OWN[engine] else "scan" for asked in ASKED)]
+        [
+            f"`to_{methods[engine]}()`",
+            *("scan or engine" if asked in OWN[engine] else "scan" for asked in ASKED),
+        ]
         for engine in ENGINES
     ]
     rows = [f"| {' | '.join(line)} |" for line in lines]
