@@ -37,12 +37,12 @@ WRITE += ["indices:admin/refresh*"]
 ACTIONS = {
     "reader": (READ, []),
     "writer": (WRITE, ["indices:data/write/bulk"]),
-    "keeper": ([*WRITE, "indices:admin/delete"], ["indices:data/write/bulk"]),
+    "maintainer": ([*WRITE, "indices:admin/delete"], ["indices:data/write/bulk"]),
 }
 SECRETS = {  # those that hold the user's name are refused as weak
     "reader": "Quilt-71-Zebra-Umbrella",
     "writer": "Harbour-52-Violin-Thistle",
-    "keeper": "Meadow-38-Copper-Lantern",
+    "maintainer": "Meadow-38-Copper-Lantern",
 }
 LONG = Domain("integer", pa.int64())
 
@@ -77,7 +77,9 @@ def test_roles_and_certificates(
     node: SecuredNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    writer, reader, keeper = (as_user(node, name) for name in ("writer", "reader", "keeper"))
+    writer, reader, maintainer = (
+        as_user(node, name) for name in ("writer", "reader", "maintainer")
+    )
     made = replace(
         definition("secured"), columns=(IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),)
     )
@@ -106,8 +108,8 @@ def test_roles_and_certificates(
     dropped = replace(made, dropped=True)
     assert writer.define(dropped, expect=1) == 2
     said.append(expect_refusal(lambda: writer.erase("secured"), "does not allow writer"))
-    keeper.erase("secured")
-    assert list(keeper.definitions()) == []
+    maintainer.erase("secured")
+    assert list(maintainer.definitions()) == []
 
     # Nobody else is let in, and who asks is told why.
     wrong = as_user(node, "reader", password=SECRETS["writer"])
