@@ -19,14 +19,14 @@ one proof is enough; a row satisfying `a OR b` satisfies one of them, so it take
 
 An operand that no index type supports has D = {}: an And ignores it, an Or prunes nothing.
 
-===============  ===============  ===================  ==================
-a                b                a AND b skips        a OR b skips
-===============  ===============  ===================  ==================
-pruned        pruned        yes                  yes
-pruned        not known        yes                  no
-pruned        holds            yes                  no
-not known        not known        no                   no
-===============  ===============  ===================  ==================
+=========  =========  =============  ============
+a          b          a AND b skips  a OR b skips
+=========  =========  =============  ============
+pruned     pruned     yes            yes
+pruned     not known  yes            no
+pruned     holds      yes            no
+not known  not known  no             no
+=========  =========  =============  ============
 
 Not. There is none. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
 `x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it pruned for the second

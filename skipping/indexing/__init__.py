@@ -1,1 +1,1 @@
-"""From a table's files to the entries of its index. Knows nothing of `lookup`."""
+"""From a table's files to the entries of its index. Imports nothing from `lookup`."""

@@ -1,1 +1,1 @@
-"""From a predicate to the files that are pruned for it. Knows nothing of `build`."""
+"""From a predicate to the files that are pruned for it. Imports nothing from `indexing`."""

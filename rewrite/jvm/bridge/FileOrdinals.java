@@ -8,7 +8,7 @@ import java.util.List;
 /**
  * The ordinals of an index's files by identity: path, size and mark.
  *
- * <p>They are of one lineage (Python's `Known`): files come page by page, each is appended, and
+ * <p>They are of one lineage (Python's `CachedEntries`): files come page by page, each is appended, and
  * none ever means another file. A file that is not here is unknown, and read. The pages stay as the
  * bytes that came; a table of row numbers finds a file in them: of a million files with paths of 90
  * bytes 150 MB, where a map of strings has 300.

@@ -55,7 +55,7 @@ public final class IndexClient {
   private volatile boolean attached = true;
 
   /** `python` answers messages of those who know the `secret`; large ones are left in `folder`.
-      See Callback, Question and Answer. */
+      See PythonCallback, MessageWriter and Answer. */
   public IndexClient(PythonCallback python) {
     this.python = python;
     numbers = new SettingNumbers(python);

@@ -9,8 +9,8 @@ import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** The values of an IN of the query's own. Table formats look at the least and the greatest of
-    them, or at none where they are many. */
+/** The values of an IN list of the query's own. Delta compares only their min and max; Iceberg
+    compares each, but ignores lists of more than 200. */
 public final class ListedValues implements KeyValues {
   private final Expression column;
   private final List values;

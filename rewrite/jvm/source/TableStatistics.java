@@ -33,8 +33,8 @@ import rewrite.jvm.predicate.ValueTypes;
  * Asks tables themselves which files can hold some values: their partitions, and for columns
  * without an index the bounds in Delta's log and Iceberg's manifests.
  *
- * <p>Table formats use both for the query's own conditions, but not for the keys of joins, and of
- * an IN only the least and the greatest value. Bounds are read once for each version of a table.
+ * <p>Table formats use both for the query's own conditions, but not for the keys of joins. For an
+ * IN list, Delta compares only its min and max; Iceberg ignores lists of more than 200. Bounds are read once for each version of a table.
  */
 public final class TableStatistics {
   /** Of a table with more files the bounds are not read. */
