@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,17 @@ import pyarrow as pa
 from providers.predicate import Predicate
 from skipping.tables import TableColumn
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "take_rows"]
+
+
+def take_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the first `limit` rows, all if it is None; read no batch after them."""
+    left = limit
+    for batch in batches if left != 0 else ():
+        yield batch if left is None else batch.slice(0, left)
+        left = None if left is None else left - min(left, len(batch))
+        if left == 0:
+            return
 
 
 class Scan(ABC):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import pyarrow as pa
+
 from skipping.scans.base import Scan
 from skipping.scans.dataset import DuckDBDataset, ScanDataset
 from skipping.scans.row_filters import KeyTest, RowTest
@@ -25,6 +27,14 @@ class EngineScan(Scan):
     def key_tests(self) -> list[KeyTest]:
         """Return the tests of the join keys that the scan was given."""
         return [test for test in self.tests if isinstance(test, KeyTest)]
+
+    def to_arrow(self) -> pa.Table:
+        """Read the rows; raise TableError for a file that does not fit the table."""
+        return self.to_arrow_batch_reader().read_all()
+
+    def to_pandas(self, **kwargs: Any) -> Any:
+        """Read the rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
+        return self.to_arrow().to_pandas(**kwargs)
 
     def to_dataset(self) -> ScanDataset:
         """Return the rows as a `pyarrow.dataset.Dataset`, which many libraries read.

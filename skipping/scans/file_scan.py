@@ -22,6 +22,7 @@ from providers.rows import matching_rows
 from providers.values import arrow_type, domain_of, encode
 from skipping.lookup.query import IndexQuery
 from skipping.parser.literals import split_parts
+from skipping.scans.base import take_rows
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import (
     RowTest,
@@ -146,14 +147,6 @@ class FileScan(EngineScan):
         """Read the rows, a few files at a time as batches are consumed."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def to_arrow(self) -> pa.Table:
-        """Read the rows; raise TableError for a file that does not fit the table."""
-        return pa.Table.from_batches(self._batches(), self.schema)
-
-    def to_pandas(self, **kwargs: Any) -> Any:
-        """Read the rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
-        return self.to_arrow().to_pandas(**kwargs)
-
     def count(self) -> int:
         """Count the matching rows."""
         return sum(len(batch) for batch in self._narrow()._batches())
@@ -189,18 +182,15 @@ class FileScan(EngineScan):
         return {leaf.column: by_identity[leaf.column] for leaf in leaves(self.predicate)}
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        left, paths = self.limit, self.plan_files()
-        if not paths or left == 0:
-            return
+        return take_rows(self._read_files(), self.limit)
+
+    def _read_files(self) -> Iterator[pa.RecordBatch]:
+        paths = self.plan_files()
         _ = self.live.vectors, self._filtered  # once, not in each thread
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, len(paths), _AT_ONCE):
-                for found in pool.map(self._rows, paths[start : start + _AT_ONCE]):
-                    kept = found if left is None else found.slice(0, left)
-                    yield from kept.to_batches()
-                    left = None if left is None else left - len(kept)
-                if left == 0:
-                    return
+                for rows in pool.map(self._rows, paths[start : start + _AT_ONCE]):
+                    yield from rows.to_batches()
 
     def _rows(self, path: str) -> pa.Table:
         try:

@@ -15,6 +15,7 @@ from pyiceberg.table import DataScan, FileScanTask
 from providers.errors import first_line
 from providers.predicate import And, Leaf, Predicate, Unknown, map_leaves
 from skipping.filters.pyiceberg import Reading, translate_pyiceberg
+from skipping.scans.base import take_rows
 from skipping.scans.engines import EngineScan
 from skipping.scans.row_filters import RowTest, apply_tests, row_tests, top_level
 from skipping.scans.verification import Verification
@@ -136,7 +137,8 @@ class IndexedScan(EngineScan, DataScan):
             return DataScan.to_arrow_batch_reader(self, dictionary_columns)
         schema = self.arrow_schema
         read = DataScan.to_arrow_batch_reader(self._widen_to_tests())
-        return pa.RecordBatchReader.from_batches(schema, self._apply_tests(read, schema))
+        rows = take_rows(self._apply_tests(read, schema), self.limit)
+        return pa.RecordBatchReader.from_batches(schema, rows)
 
     def _widen_to_tests(self) -> IndexedScan:
         """Return the scan without its limit, with the columns that the tests read."""
@@ -149,16 +151,10 @@ class IndexedScan(EngineScan, DataScan):
     def _apply_tests(
         self, read: pa.RecordBatchReader, schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        left = self.limit
         with read:
-            for batch in read if left != 0 else ():
+            for batch in read:
                 found = apply_tests(self.tests, pa.Table.from_batches([batch]))
-                found = found.select(schema.names).cast(schema)
-                if left is not None:
-                    found, left = found.slice(0, left), max(0, left - len(found))
-                yield from found.to_batches()
-                if left == 0:
-                    return
+                yield from found.select(schema.names).cast(schema).to_batches()
 
     def count(self) -> int:
         """Count the matching rows; with keys or an expression, those that `to_arrow` returns."""

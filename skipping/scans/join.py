@@ -18,6 +18,7 @@ from providers.values import encode
 from skipping.lookup.composites import joined_tuples
 from skipping.lookup.query import IndexQuery
 from skipping.parser.literals import split_parts
+from skipping.scans.base import take_rows
 from skipping.scans.engines import EngineScan
 from skipping.scans.open import open_scan
 from skipping.scans.row_filters import leaf_values
@@ -185,28 +186,12 @@ class JoinScan(EngineScan):
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """Read the rows, a few files at a time as batches are consumed."""
-        return pa.RecordBatchReader.from_batches(self.arrow_schema, self._batches())
-
-    def to_arrow(self) -> pa.Table:
-        """Read the rows."""
-        return self.to_arrow_batch_reader().read_all()
-
-    def to_pandas(self, **kwargs: Any) -> Any:
-        """Read the rows as a DataFrame; options are those of `pyarrow.Table.to_pandas`."""
-        return self.to_arrow().to_pandas(**kwargs)
+        rows = take_rows(self._join(), self.limit)
+        return pa.RecordBatchReader.from_batches(self.arrow_schema, rows)
 
     def count(self) -> int:
         """Count the rows."""
-        return sum(map(len, self._batches()))
-
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        left = self.limit
-        for batch in self._join() if left != 0 else ():
-            kept = batch if left is None else batch.slice(0, left)
-            yield kept
-            left = None if left is None else left - len(kept)
-            if left == 0:
-                return
+        return sum(map(len, self.to_arrow_batch_reader()))
 
     def _join(self) -> Iterator[pa.RecordBatch]:
         schema, columns = self.arrow_schema, list(self.keys)
