@@ -17,7 +17,6 @@ from skipping.catalog.upstream import HOPS, Headers, end_to_end, hops
 
 __all__ = [
     "ForwardedResponse",
-    "TooMuch",
     "drop_headers",
     "error_response",
     "find_fault",
@@ -25,9 +24,7 @@ __all__ = [
     "has_body",
     "hash_caller",
     "hash_payer",
-    "json_response",
     "read_body",
-    "refuse",
     "replace_body",
 ]
 
@@ -40,10 +37,6 @@ _NOT_IDENTIFYING = frozenset(
 """Headers that do not identify a caller. All others do."""
 
 _BODY = (b"content-length", b"transfer-encoding")
-
-
-class TooMuch(Exception):
-    """A request with a longer body than the service accepts."""
 
 
 def hash_caller(headers: Headers) -> bytes:
@@ -79,9 +72,10 @@ def has_body(headers: Headers) -> bool:
 
 
 async def read_body(request: Request, most: int, timeout: float) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives; raises TooMuch, and TimeoutError after `timeout` seconds."""
+    """Yield the body as it arrives; raises Refused, after `timeout` seconds TimeoutError."""
+    too_large = Refused(413, "BadRequestException", "the request is too large")
     if int(request.headers.get("content-length", 0)) > most:
-        raise TooMuch
+        raise too_large
     size, end = 0, anyio.current_time() + timeout
     stream = request.stream()
     while True:
@@ -91,7 +85,7 @@ async def read_body(request: Request, most: int, timeout: float) -> AsyncIterato
             return
         size += len(part)
         if size > most:
-            raise TooMuch
+            raise too_large
         yield part
 
 
@@ -137,19 +131,9 @@ def replace_body(answer: httpx.Response, body: bytes) -> Response:
     return made
 
 
-def json_response(text: bytes) -> Response:
-    """Return a JSON text."""
-    return Response(text, media_type="application/json")
-
-
-def refuse(refused: Refused) -> Response:
-    """Return the error of a refused request."""
-    return error_response(refused.status, refused.kind, refused.message)
-
-
-def error_response(status: int, kind: str, message: str) -> Response:
+def error_response(refused: Refused) -> Response:
     """Return an error of the REST catalog specification."""
-    error = {"error": {"message": message, "type": kind, "code": status}}
+    error = {"message": refused.message, "type": refused.kind, "code": refused.status}
     # In ASCII: a message may repeat half of a surrogate pair, which has no bytes in UTF-8.
-    text = json.dumps(error, separators=(",", ":"))
-    return Response(text, status_code=status, media_type="application/json")
+    text = json.dumps({"error": error}, separators=(",", ":"))
+    return Response(text, status_code=refused.status, media_type="application/json")

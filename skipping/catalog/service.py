@@ -35,7 +35,6 @@ from skipping.catalog.errors import Refused, refuse_plan
 from skipping.catalog.handles import Handles, Invalid
 from skipping.catalog.http import (
     ForwardedResponse,
-    TooMuch,
     drop_headers,
     error_response,
     find_fault,
@@ -43,9 +42,7 @@ from skipping.catalog.http import (
     has_body,
     hash_caller,
     hash_payer,
-    json_response,
     read_body,
-    refuse,
     replace_body,
 )
 from skipping.catalog.indexes import Answer, Indexes
@@ -158,7 +155,7 @@ class _Service:
             try:
                 ledger = stack.enter_context(self._requests.admit(client))
             except Refused as refused:
-                return await refuse(refused)(scope, receive, send)
+                return await error_response(refused)(scope, receive, send)
             response = await self._respond(_ClientRequest.of(request, ledger))
             with anyio.move_on_after(self._limits.sending):
                 await response(scope, receive, send)
@@ -166,31 +163,17 @@ class _Service:
     async def _respond(self, asked: _ClientRequest) -> Response:
         try:
             return await self._answer(asked)
-        except TooMuch:
-            return error_response(413, "BadRequestException", "the request is too large")
-        except TimeoutError:
-            return error_response(408, "BadRequestException", "the request took too long to come")
-        except Refused as refused:
-            return refuse(refused)
-        except Unreachable as error:
-            return error_response(502, "ServiceFailureException", f"the catalog behind: {error}")
-        except PermissionError as error:
-            said = f"{error}: use scan-planning-mode=client"
-            return error_response(406, "UnsupportedOperationException", said)
-        except SkippingError as error:
-            return error_response(500, "ServiceFailureException", str(error))
         except ClientDisconnect:
             return Response(status_code=499)
-        except Exception as error:  # a fault of ours, which clients read as they read the others
-            log.exception("request failed: error=%s", type(error).__name__)
-            return error_response(500, "ServiceFailureException", "the request failed")
+        except Exception as error:
+            return error_response(_refusal(error))
 
     async def _answer(self, asked: _ClientRequest) -> Response:
         request = asked.request
         wrong = find_fault(asked.headers)
         if wrong is not None:
             # Where its body ends two readers may not agree, so no other request may follow.
-            refused = error_response(400, "BadRequestException", wrong)
+            refused = error_response(Refused(400, "BadRequestException", wrong))
             refused.headers["connection"] = "close"
             return refused
         path = request.scope["raw_path"].decode("latin-1")
@@ -339,7 +322,7 @@ class _Service:
             return table
         if do == "plan":
             _, (tasks,) = await self._ask(asked, table, "plan", b"".join(parts))
-            return json_response(tasks)
+            return Response(tasks, media_type="application/json")
         said = await run_sync(_object, b"".join(parts), limiter=self._parsing)
         if said is None:
             raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
@@ -348,9 +331,9 @@ class _Service:
             page = self._handles.open(path, handle if isinstance(handle, str) else "")
         except Invalid:
             message = "the plan task does not exist, or not any more"
-            return error_response(404, "NoSuchPlanTaskException", message)
+            raise Refused(404, "NoSuchPlanTaskException", message) from None
         _, (tasks,) = await self._ask(asked, table, "tasks", page)
-        return json_response(tasks)
+        return Response(tasks, media_type="application/json")
 
     async def _ask(
         self,
@@ -412,6 +395,23 @@ def application(
 
     route = Route("/{path:path}", service, methods=_METHODS)
     return Starlette(routes=[route], lifespan=lifespan)
+
+
+def _refusal(error: Exception) -> Refused:
+    match error:
+        case Refused():
+            return error
+        case TimeoutError():
+            return Refused(408, "BadRequestException", "the request took too long to come")
+        case Unreachable():
+            return Refused(502, "ServiceFailureException", f"the catalog behind: {error}")
+        case PermissionError():
+            return refuse_plan(str(error))
+        case SkippingError():
+            return Refused(500, "ServiceFailureException", str(error))
+    # A fault of ours, which clients read as they read the others.
+    log.error("request failed: error=%s", type(error).__name__, exc_info=error)
+    return Refused(500, "ServiceFailureException", "the request failed")
 
 
 def _change_config(said: dict[str, Any]) -> bytes:
