@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers import intervals
+from providers import bounds, intervals
 from providers.base import Column, Field, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import (
@@ -29,11 +29,6 @@ from providers.index_predicate import (
     AnyOf,
     FieldCompare,
     IndexPredicate,
-    NotWithin,
-    Overlaps,
-    OverlapsRange,
-    Test,
-    map_tests,
 )
 from providers.predicate import (
     Between,
@@ -75,7 +70,7 @@ class Addresses(intervals.IntervalsProvider):
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Addresses:
         """Index one text column; raises DefinitionError for another type, or `n` out of range."""
         (column,) = columns
-        n = intervals.count_of(cls.kind, params)
+        n = cls.count_of(params)
         if column.domain != domain_of(pa.string()):
             raise DefinitionError(
                 f"ADDRESSES requires a STRING column; {column.name} has values of type "
@@ -134,21 +129,12 @@ class Addresses(intervals.IntervalsProvider):
         asked = intervals.rewrite(leaf, self.domain, OTHERS)
         if asked is None:
             return None
-        return AllOf((FieldCompare("others", ">", 0), map_tests(asked, _of_others)))
+        return AllOf((FieldCompare("others", ">", 0), bounds.rename(asked, "other_{}".format)))
 
 
 def _any(asked: IndexPredicate | None, others: IndexPredicate | None) -> IndexPredicate | None:
     legs = tuple(leg for leg in (asked, others) if leg is not None)
     return AnyOf(legs) if legs else None
-
-
-def _of_others(test: Test) -> Test:
-    match test:
-        case FieldCompare(field):
-            return replace(test, field=f"other_{field}")
-        case Overlaps(low, high) | OverlapsRange(low, high) | NotWithin(low, high):
-            return replace(test, low=f"other_{low}", high=f"other_{high}")
-    return test
 
 
 class AddressesCollector:

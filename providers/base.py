@@ -14,11 +14,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from providers.errors import DefinitionError
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
 from providers.values import Domain
 
-__all__ = ["Collector", "Column", "Field", "Layout", "Param", "SkippingProvider"]
+__all__ = ["BaseProvider", "Collector", "Column", "Field", "Layout", "Param", "SkippingProvider"]
 
 Param: TypeAlias = int | float | str | bool
 
@@ -123,3 +124,29 @@ class SkippingProvider(Protocol):
         An index type may have a method `sharper(leaf, most)`, which returns the parameters of a
         statement that limit the share to `most`, or None. Explain shows them.
         """
+
+
+class BaseProvider:
+    """The parameters that an index type takes, and tests without false positives of their own."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The names of the parameters, in the order of a statement without names."""
+
+    @classmethod
+    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
+        """Return the names of the parameters."""
+        return cls.takes
+
+    @classmethod
+    def refuse_others(cls, params: Mapping[str, Param]) -> None:
+        """Raise DefinitionError for a parameter that is not in `takes`."""
+        if unknown := sorted(set(params) - set(cls.takes)):
+            takes = ", ".join(cls.takes) or "no parameter"
+            raise DefinitionError(f"{cls.kind} takes {takes}, not {', '.join(unknown)}")
+
+    def survival(self, leaf: Leaf) -> float:
+        """Return 0: the tests are exact, or it depends on how the data is clustered."""
+        return 0.0

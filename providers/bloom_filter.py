@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Column, Field, Layout, Param
+from providers.base import BaseProvider, Column, Field, Layout, Param
 from providers.bloom_hashes import Words, hashes, keys_of, word
 from providers.errors import DefinitionError
 from providers.index_predicate import BitsSet, FieldCompare, IndexPredicate
@@ -51,7 +51,7 @@ _BLOCK = 1 << 16  # keys hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
-class BloomFilter:
+class BloomFilter(BaseProvider):
     """A filter of the distinct values of one column, and the number of nulls.
 
     If `adaptive`, each file has the smallest filter for its values, of the capacities 64, 128, ...,
@@ -60,6 +60,7 @@ class BloomFilter:
     """
 
     kind: ClassVar[str] = "BLOOM_FILTER"
+    takes: ClassVar[tuple[str, ...]] = ("fpp", "num_items", "num_candidates", "adaptive")
     only_extremes: ClassVar[bool] = False
     domain: Domain
     fpp: float = FPP
@@ -91,10 +92,7 @@ class BloomFilter:
             if "num_candidates" in given:
                 raise DefinitionError("BLOOM_FILTER: num_candidates is given twice: leave one out")
             given["num_candidates"] = given.pop("num_candidate")
-        names = ("fpp", "num_items", "num_candidates", "adaptive")
-        if unknown := set(given) - set(names):
-            takes = ", ".join(names)
-            raise DefinitionError(f"BLOOM_FILTER takes {takes}, not {', '.join(sorted(unknown))}")
+        cls.refuse_others(given)
         fpp, adaptive = given.get("fpp", FPP), given.get("adaptive", True)
         if isinstance(fpp, bool) or not isinstance(fpp, float) or not 1e-9 <= fpp < 0.5:
             raise DefinitionError(f"BLOOM_FILTER takes an fpp from 1e-9 to below 0.5, not {fpp!r}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any as Anything
 from typing import ClassVar
 
@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Collector, Field, Param
-from providers.errors import DefinitionError
+from providers.base import BaseProvider, Collector, Field
 from providers.index_predicate import (
     AllOf,
     AnyOf,
@@ -21,6 +20,8 @@ from providers.index_predicate import (
     NotWithin,
     Overlaps,
     OverlapsRange,
+    Test,
+    map_tests,
 )
 from providers.predicate import (
     Between,
@@ -36,7 +37,15 @@ from providers.predicate import (
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = ["LONGEST", "BoundsCollector", "BoundsProvider", "fields", "rewrite", "round_up"]
+__all__ = [
+    "LONGEST",
+    "BoundsCollector",
+    "BoundsProvider",
+    "fields",
+    "rename",
+    "rewrite",
+    "round_up",
+]
 
 TELLING = 64
 """Bytes of a text or binary bound after the common prefix of min and max."""
@@ -80,6 +89,20 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             return FieldCompare("nulls", ">", 0)
         case EndsWith() | Contains():
             return None
+
+
+def rename(predicate: IndexPredicate, field: Callable[[str], str]) -> IndexPredicate:
+    """Return the tests of `rewrite` with other names of the fields."""
+
+    def change(test: Test) -> Test:
+        match test:
+            case FieldCompare():
+                return replace(test, field=field(test.field))
+            case Overlaps() | OverlapsRange() | NotWithin():
+                return replace(test, low=field(test.low), high=field(test.high))
+        return test
+
+    return map_tests(predicate, change)
 
 
 def _comparison(leaf: Comparison, domain: Domain) -> IndexPredicate:
@@ -131,24 +154,12 @@ def _runs(keys: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundsProvider:
+class BoundsProvider(BaseProvider):
     """Base class of index types that store bounds and have no parameters."""
 
-    kind: ClassVar[str]
     only_extremes: ClassVar[bool] = True
     most: ClassVar[int | None] = None
     domain: Domain
-
-    @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return no names: there are no parameters."""
-        return ()
-
-    @classmethod
-    def refuse_params(cls, params: Mapping[str, Param]) -> None:
-        """Raise DefinitionError for any parameter."""
-        if params:
-            raise DefinitionError(f"{cls.kind} takes no parameter, not {', '.join(params)}")
 
     def fields(self) -> tuple[Field, ...]:
         """Return the fields of bounds and the number of nulls."""
@@ -161,10 +172,6 @@ class BoundsProvider:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """Compare the bounds with the leaf; exact for any number of keys."""
         return rewrite(leaf, self.domain)
-
-    def survival(self, leaf: Leaf) -> float:
-        """Return 0: it depends on how the data is clustered, not on the leaf."""
-        return 0.0
 
 
 class BoundsCollector:

@@ -5,8 +5,8 @@ RANGES and ADDRESSES use it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any as Anything
 from typing import ClassVar
 
@@ -16,18 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers import bounds
-from providers.base import Field, Param
+from providers.base import BaseProvider, Field, Param
 from providers.errors import DefinitionError
-from providers.index_predicate import (
-    AnyOf,
-    FieldCompare,
-    IndexPredicate,
-    NotWithin,
-    Overlaps,
-    OverlapsRange,
-    Test,
-    map_tests,
-)
+from providers.index_predicate import AnyOf, IndexPredicate
 from providers.predicate import Compare as Comparison
 from providers.predicate import IsNull, Leaf
 from providers.values import Domain, common_prefix, successor, truncate
@@ -38,7 +29,6 @@ __all__ = [
     "TELLING",
     "IntervalsCollector",
     "IntervalsProvider",
-    "count_of",
     "fields",
     "rewrite",
 ]
@@ -61,35 +51,26 @@ _Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class IntervalsProvider:
+class IntervalsProvider(BaseProvider):
     """Base class of index types that store up to `n` intervals."""
 
+    takes: ClassVar[tuple[str, ...]] = ("n",)
     only_extremes: ClassVar[bool] = False
     most: ClassVar[int | None] = None
     domain: Domain
     n: int = COUNT
 
     @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return the name of the only parameter."""
-        return ("n",)
-
-    def survival(self, leaf: Leaf) -> float:
-        """Return 0: it depends on how the data is clustered, not on the leaf."""
-        return 0.0
-
-
-def count_of(kind: str, params: Mapping[str, Param]) -> int:
-    """Return the parameter `n`; raises DefinitionError unless it is from 2 to MOST."""
-    if unknown := set(params) - {"n"}:
-        raise DefinitionError(f"{kind} takes n, not {', '.join(sorted(unknown))}")
-    n = params.get("n", COUNT)
-    if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
-        raise DefinitionError(
-            f"{kind} takes an n of 2 to {MOST} intervals, not {n!r}: "
-            "MIN_MAX stores one, VALUE_LIST every value"
-        )
-    return n
+    def count_of(cls, params: Mapping[str, Param]) -> int:
+        """Return the parameter `n`; raises DefinitionError unless it is from 2 to MOST."""
+        cls.refuse_others(params)
+        n = params.get("n", COUNT)
+        if isinstance(n, bool) or not isinstance(n, int) or not 2 <= n <= MOST:
+            raise DefinitionError(
+                f"{cls.kind} takes an n of 2 to {MOST} intervals, not {n!r}: "
+                "MIN_MAX stores one, VALUE_LIST every value"
+            )
+        return n
 
 
 def fields(stored: pa.DataType, n: int) -> tuple[Field, ...]:
@@ -112,22 +93,10 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
         case IsNull(_, False):
             return rough
         case IsNull() | Comparison(_, "<" | "<="):
-            return _of(rough, 0)  # has the min
+            return bounds.rename(rough, "{}0".format)  # has the min
         case Comparison(_, ">" | ">="):
-            return _of(rough, n - 1)  # has the max
-    return AnyOf(tuple(_of(rough, i) for i in range(n)))
-
-
-def _of(predicate: IndexPredicate, i: int) -> IndexPredicate:
-    def rename(test: Test) -> Test:
-        match test:
-            case FieldCompare(field):
-                return replace(test, field=f"{field}{i}")
-            case Overlaps(low, high) | OverlapsRange(low, high) | NotWithin(low, high):
-                return replace(test, low=f"{low}{i}", high=f"{high}{i}")
-        return test
-
-    return map_tests(predicate, rename)
+            return bounds.rename(rough, f"{{}}{n - 1}".format)  # has the max
+    return AnyOf(tuple(bounds.rename(rough, f"{{}}{i}".format) for i in range(n)))
 
 
 class IntervalsCollector:

@@ -22,7 +22,7 @@ class MinMax(BoundsProvider):
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> MinMax:
         """Index one column; raises DefinitionError for any parameter."""
-        cls.refuse_params(params)
+        cls.refuse_others(params)
         (column,) = columns
         refuse_tuples(cls.kind, column)
         return cls(column.domain)

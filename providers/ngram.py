@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.base import Column, Field, Layout, Param
+from providers.base import BaseProvider, Column, Field, Layout, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import AllOf, BitsSet, FieldCompare, IndexPredicate
 from providers.predicate import Compare as Comparison
@@ -59,26 +59,22 @@ _Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
-class Ngram:
+class Ngram(BaseProvider):
     """A filter of the n-grams of one column of text, its longest value and the number of nulls."""
 
     kind: ClassVar[str] = "NGRAM"
+    takes: ClassVar[tuple[str, ...]] = ("n", "fpp", "share")
     only_extremes: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
     n: int = N
     fpp: float = FPP
     share: float = SHARE
 
     @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return the names of the parameters."""
-        return ("n", "fpp", "share")
-
-    @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ngram:
         """Index one text column; raises DefinitionError for another type, or wrong parameters."""
         (column,) = columns
-        if unknown := set(params) - {"n", "fpp", "share"}:
-            raise DefinitionError(f"NGRAM takes n, fpp, share, not {', '.join(sorted(unknown))}")
+        cls.refuse_others(params)
         if column.domain.name != "string":
             raise DefinitionError(
                 f"NGRAM requires a STRING column; {column.name} has values of type "
@@ -92,11 +88,6 @@ class Ngram:
         if isinstance(share, bool) or not isinstance(share, float) or not 0.001 <= share <= 0.5:
             raise DefinitionError(f"NGRAM takes a share from 0.001 to 0.5, not {share!r}")
         return cls(n, fpp, share)
-
-    @property
-    def most(self) -> None:
-        """None: the number of values has no limit."""
-        return None
 
     def fields(self) -> tuple[Field, ...]:
         """Return `filter`, its `layout`, `longest` (code points, null: no values), `nulls`."""

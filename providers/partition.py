@@ -22,7 +22,7 @@ class Partition(BoundsProvider):
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Partition:
         """Index one column; raises DefinitionError for a parameter and for any other column."""
-        cls.refuse_params(params)
+        cls.refuse_others(params)
         (column,) = columns
         if not column.partition:
             raise DefinitionError(

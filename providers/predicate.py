@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -220,7 +221,6 @@ def negate(predicate: Predicate) -> Predicate:
     """Return the predicate that is true exactly where `predicate` is false (not null)."""
     return fold(
         predicate,
-        legs=lambda node: node.legs,
         leaf=_negate_leaf,
         join=lambda node, legs: Or(legs) if isinstance(node, And) else And(legs),
     )
@@ -245,7 +245,6 @@ def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Pre
     """Replace every leaf by `change(leaf)`."""
     return fold(
         predicate,
-        legs=lambda node: node.legs,
         leaf=lambda leaf: leaf if isinstance(leaf, Unknown) else change(leaf),
         join=lambda node, legs: replace(node, legs=legs),
     )
@@ -335,9 +334,9 @@ def _is_value(value: object, domain: Domain) -> bool:
 def fold(
     predicate: Predicate,
     *,
-    legs: Callable[[And | Or], tuple[Predicate, ...]],
     leaf: Callable[[Leaf | Unknown], _T],
     join: Callable[[And | Or, tuple[_T, ...]], _T],
+    legs: Callable[[And | Or], tuple[Predicate, ...]] = attrgetter("legs"),
 ) -> _T:
     """Rebuild from the leaves up, without recursion: 2,000 conditions joined one by one with `|` in
     a DataFrame are nested 2,000 deep.

@@ -30,7 +30,7 @@ class Ranges(intervals.IntervalsProvider):
         """Index one column; raises DefinitionError for an `n` out of range."""
         (column,) = columns
         refuse_tuples(cls.kind, column)
-        return cls(column.domain, intervals.count_of(cls.kind, params))
+        return cls(column.domain, cls.count_of(params))
 
     def fields(self) -> tuple[Field, ...]:
         """Return the fields of the intervals, and `nulls`, a count of rows."""

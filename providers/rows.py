@@ -44,7 +44,6 @@ def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: in
 
     found = fold(
         predicate,
-        legs=lambda node: node.legs,
         leaf=leaf,
         join=lambda node, legs: (
             reduce(pc.and_kleene, legs, pa.repeat(True, rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any as Anything
 from typing import ClassVar
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers import bounds
-from providers.base import Column, Field, Layout, Param
+from providers.base import BaseProvider, Column, Field, Layout, Param
 from providers.errors import DefinitionError
 from providers.index_predicate import (
     AllOf,
@@ -51,24 +51,19 @@ LONGEST = 8_192
 
 
 @dataclass(frozen=True, slots=True)
-class ValueList:
+class ValueList(BaseProvider):
     """All distinct values of one column, up to `limit`, and the number of nulls."""
 
     kind: ClassVar[str] = "VALUE_LIST"
+    takes: ClassVar[tuple[str, ...]] = ("limit",)
     only_extremes: ClassVar[bool] = False
     domain: Domain
     limit: int = LIMIT
 
     @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return the name of the only parameter."""
-        return ("limit",)
-
-    @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> ValueList:
         """Index one column; raises DefinitionError unless `limit` is 1 or more."""
-        if unknown := set(params) - {"limit"}:
-            raise DefinitionError(f"VALUE_LIST takes limit, not {', '.join(sorted(unknown))}")
+        cls.refuse_others(params)
         limit = params.get("limit", LIMIT)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise DefinitionError(f"VALUE_LIST takes a limit of 1 or more values, not {limit!r}")
@@ -126,10 +121,6 @@ class ValueList:
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
             case EndsWith() | Substring():
                 return None  # tests of terms do not search inside them
-
-    def survival(self, leaf: Leaf) -> float:
-        """Return 0: the tests are exact."""
-        return 0.0
 
 
 def _prefix(prefix: str | bytes, *, negated: bool) -> IndexPredicate:

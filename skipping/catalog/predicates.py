@@ -48,7 +48,7 @@ def write_predicate(predicate: Predicate, columns: Columns) -> dict[str, Any]:
     def join(node: Any, legs: Sequence[Any]) -> Any:
         return {"is": "and" if isinstance(node, And) else "or", "legs": list(legs)}
 
-    tree = fold(predicate, legs=lambda node: node.legs, leaf=leaf, join=join)
+    tree = fold(predicate, leaf=leaf, join=join)
     return {"predicate": tree, "columns": named}
 
 
