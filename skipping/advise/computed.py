@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from providers.base import Column, Field, Layout, Param
+from providers.base import BaseProvider, Column, Field, Layout, Param
 from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
-from skipping.advise.sample import COUNTED, KEYS, Sample, some_of
+from skipping.advise.sample import KEYS, Sample, ValuesCollector, some_of
 from skipping.indexing.expressions import ExpressionBuild
 from skipping.indexing.parquet_columns import indexed_domain
 from skipping.indexing.refresh import without_ordinals
@@ -67,24 +67,17 @@ _NAMES = ("nulls", "distinct", "low", "high", "keys")
 
 
 @dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(BaseProvider):
     """Collects what `measure_file` collects of a file's values, as a sketch."""
 
     kind: ClassVar[str] = "SAMPLE"
     only_extremes: ClassVar[bool] = False
+    most: ClassVar[int | None] = None
     stored: pa.DataType
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> _Values:
         return cls(columns[0].domain.stored)
-
-    @classmethod
-    def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        return ()
-
-    @property
-    def most(self) -> None:
-        return None
 
     def fields(self) -> tuple[Field, ...]:
         return (
@@ -101,32 +94,9 @@ class _Values:
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         return None
 
-    def survival(self, leaf: Leaf) -> float:
-        return 1.0
 
-
-class _Collector:
-    def __init__(self, stored: pa.DataType) -> None:
-        self._values = pa.array([], stored)
-        self._bounds = pa.array([], stored)
-        self._nulls = 0
-
-    def add(self, distinct: pa.Array, nulls: int) -> None:
-        self._nulls += nulls
-        if not len(distinct):
-            return
-        seen = pc.min_max(pa.concat_arrays([self._bounds, distinct]))
-        self._bounds = pa.array([seen["min"].as_py(), seen["max"].as_py()], distinct.type)
-        if len(self._values) < COUNTED:
-            self._values = pc.unique(pa.concat_arrays([self._values, distinct]))
-
+class _Collector(ValuesCollector):
     def finish(self) -> Mapping[str, Any]:
-        low, high = self._bounds.to_pylist() or (None, None)
-        rng = np.random.default_rng(len(self._values))
-        return {
-            "nulls": self._nulls,
-            "distinct": len(self._values),
-            "low": low,
-            "high": high,
-            "keys": some_of(self._values, KEYS, rng),
-        }
+        rng = np.random.default_rng(len(self.values))
+        keys = some_of(self.values, KEYS, rng)
+        return dict(zip(_NAMES, (self.nulls, len(self.values), *self.bounds, keys), strict=True))

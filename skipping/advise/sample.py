@@ -29,7 +29,7 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = ["COUNTED", "FILES", "KEYS", "Sample", "choose_files", "measure_files", "some_of"]
+__all__ = ["FILES", "KEYS", "Sample", "ValuesCollector", "choose_files", "measure_files", "some_of"]
 
 FILES = 64
 BYTES = 1 << 30
@@ -129,7 +129,8 @@ def measure_file(
     cheapest = sorted(range(len(work)), key=lambda i: work[i].provider.most or 0)
     collectors = [w.provider.collector() for w in work]
     building = [0] * len(work)
-    seen = _Seen(indexed_domain(column).stored)
+    stored = indexed_domain(column).stored
+    seen = ValuesCollector(stored)
     reading = 0
     # Not `modified`: advice may come from a file that was written just now; an entry may not.
     parts = read_columns(file["path"], [column], size=file["size"], locate=locate)
@@ -152,7 +153,7 @@ def measure_file(
             began = perf_counter_ns()
             collectors[i].add(values, part.nulls)
             building[i] += got + perf_counter_ns() - began
-        seen.add(part)
+        seen.add(part.distinct(), part.nulls)
     row: dict[str, Any] = dict.fromkeys(IDENTITY.names)
     row.update(ordinal=file["file"], path=file["path"], size=file["size"], stamp=file["stamp"])
     for i, each in enumerate(work):
@@ -164,13 +165,13 @@ def measure_file(
         rows, drawn = _draw_values(file["path"], column, locate)
     except (OSError, pa.ArrowException):
         return None  # it went meanwhile
-    figures = [rows, seen.nulls, seen.distinct, reading, *building]
+    figures = [rows, seen.nulls, len(seen.values), reading, *building]
     rng = np.random.default_rng(file["file"])
     batch = pa.RecordBatch.from_arrays(
         [
             *make_entries([row], work).columns,
             *(pa.array([n], pa.int64()) for n in figures),
-            *(pa.array([bound], seen.stored) for bound in (seen.low, seen.high)),
+            *(pa.array([bound], stored) for bound in seen.bounds),
             _to_list(some_of(seen.values, KEYS, rng)),
             _to_list(some_of(drawn, DRAWN, rng)),
         ],
@@ -198,28 +199,28 @@ def _schema(work: Sequence[Work]) -> pa.Schema:
     )
 
 
-class _Seen:
+class ValuesCollector:
     """Counts of one column of one file, and its values as far as they are counted."""
 
     def __init__(self, stored: pa.DataType) -> None:
-        self.stored = stored
-        self.values = pa.array([], stored)
+        self.values = self._bounds = pa.array([], stored)
         self.nulls = 0
-        self.low: Any = None
-        self.high: Any = None
+
+    def add(self, distinct: pa.Array, nulls: int) -> None:
+        """Add the distinct values of a part of the file."""
+        self.nulls += nulls
+        if not len(distinct):
+            return
+        seen = pc.min_max(pa.concat_arrays([self._bounds, distinct]))
+        self._bounds = pa.array([seen["min"], seen["max"]], distinct.type)
+        if len(self.values) < COUNTED:
+            self.values = pc.unique(pa.concat_arrays([self.values, distinct]))
 
     @property
-    def distinct(self) -> int:
-        return len(self.values)
-
-    def add(self, part: Chunk) -> None:
-        self.nulls += part.nulls
-        bounds = part.extremes().to_pylist()
-        if bounds:
-            self.low = min([*bounds, *([] if self.low is None else [self.low])])
-            self.high = max([*bounds, *([] if self.high is None else [self.high])])
-        if len(self.values) < COUNTED:
-            self.values = pc.unique(pa.concat_arrays([self.values, part.distinct()]))
+    def bounds(self) -> tuple[Any, Any]:
+        """The min and max, None without a value."""
+        low, high = self._bounds.to_pylist() or (None, None)
+        return low, high
 
 
 def some_of(values: pa.Array, most: int, rng: np.random.Generator) -> pa.Array:
