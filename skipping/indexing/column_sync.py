@@ -12,7 +12,14 @@ from skipping.stores import IndexStore
 from skipping.tables import Columns, TableColumn
 from skipping.tables.composites import by_identity, by_name
 
-__all__ = ["current_columns", "explain_uncomputable", "find_gaps", "sync_columns"]
+__all__ = [
+    "current_columns",
+    "explain_uncomputable",
+    "find_by_name",
+    "find_gaps",
+    "move_to",
+    "sync_columns",
+]
 
 
 def current_columns(
@@ -85,20 +92,22 @@ def find_gaps(
 
 
 def _explain_gap(indexed: IndexedColumn, columns: Columns, providers: Sequence[str]) -> str:
-    column = _find_by_name(indexed, columns)
+    column = find_by_name(indexed, columns)
     if column is None:
         return "the table no longer has the column"
     if column.refusal is not None:
         return column.refusal
-    misfit = _move_to(indexed, column).misfit(providers)
+    misfit = move_to(indexed, column).misfit(providers)
     return misfit or f"the column is {column.type}: refresh"
 
 
-def _find_by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+def find_by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+    """Return today's column, or columns, with the name of an indexed one."""
     return by_name(indexed, columns) if indexed.parts else columns.get(indexed.name)
 
 
-def _move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
+def move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
+    """Return the same index type on another column."""
     return replace(
         indexed,
         identity=column.identity,
@@ -126,10 +135,10 @@ def sync_columns(
     present = {(i.name, i.kind, i.params) for i in current.values()}
     added: list[IndexedColumn] = []
     for indexed in renamed:
-        column = _find_by_name(indexed, columns)
+        column = find_by_name(indexed, columns)
         key = (indexed.name, indexed.kind, indexed.params)
         if key not in present and column is not None and column.refusal is None:
-            moved = replace(_move_to(indexed, column), number=old.next_number + len(added))
+            moved = replace(move_to(indexed, column), number=old.next_number + len(added))
             if moved.misfit(providers) is None:
                 present.add(key)
                 added.append(moved)

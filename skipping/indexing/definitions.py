@@ -14,6 +14,7 @@ from providers.base import Param
 from providers.errors import Conflict, DefinitionError, NoIndex, NoStore
 from providers.registry import find
 from skipping.config.options import IndexOptions
+from skipping.indexing.column_sync import find_by_name, move_to
 from skipping.model.definition import (
     COMPOSITE,
     EXPRESSION,
@@ -28,7 +29,7 @@ from skipping.parser.statements import ColumnDrop, ColumnSpec
 from skipping.stores import IndexStore
 from skipping.stores.open import missing_folder
 from skipping.tables import Columns, Table, TableColumn
-from skipping.tables.composites import by_name, combine
+from skipping.tables.composites import combine
 
 __all__ = [
     "add_columns",
@@ -318,15 +319,7 @@ def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> De
         column = _of_the_name(i, columns)
         if column is None or column.refusal is not None:
             continue
-        made = replace(
-            i,
-            number=len(carried) + 1,
-            identity=column.identity,
-            type=column.type,
-            partition=column.partition,
-            expression=column.expression,
-            parts=column.parts,
-        )
+        made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
         carried.append(replace(made, type=i.type) if made.misfit(providers) else made)
     if not carried:
         raise DefinitionError(
@@ -337,10 +330,8 @@ def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> De
 
 
 def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    if indexed.parts:
-        return by_name(indexed, columns)
     if indexed.expression is None:
-        return columns.get(indexed.name)
+        return find_by_name(indexed, columns)
     try:
         # A stored expression must pass the checks of CREATE, with the settings of this session.
         return columns.compute(indexed.expression.sql)
