@@ -79,7 +79,8 @@ class Table(Protocol):
         """Return the live files (FILES) of a version, by default the newest.
 
         With `where`, those that may hold a row satisfying it, by partition values and by the
-        format's own statistics.
+        format's own statistics. Raises TableError for a version that can no longer be read,
+        DefinitionError for a condition that is not valid on this table.
         """
 
     def changes(self, since: int, until: int) -> pa.Table | None:

@@ -77,11 +77,7 @@ class DeltaLakeTable:
             return LiveFiles.of(self._at()).columns
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the live files (FILES) of a version; with `where` those that delta-rs reads.
-
-        Raises TableError for a version that can no longer be read, DefinitionError for a condition
-        that is not valid on this table.
-        """
+        """Return the live files (FILES) of a version; with `where` those that delta-rs reads."""
         with _translate_errors(self.name):
             live = LiveFiles.of(self._at(version))
             files = live.files()
@@ -96,11 +92,7 @@ class DeltaLakeTable:
         return files.filter(pc.is_in(names, value_set=kept))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Return the files (FILES) added by the commits after `since` up to `until`, each once.
-
-        delta-rs has no function for it, so this reads the commits. None if one is unreadable, or
-        there are more than _COMMITS.
-        """
+        """See `Table`. delta-rs has no function for it, so this reads up to _COMMITS commits."""
         if until <= since:
             return FILES.empty_table()
         if until - since > _COMMITS:

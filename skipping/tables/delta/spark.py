@@ -76,11 +76,7 @@ class DeltaTable:
         return Columns(with_generated_partitions(found), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the live files (FILES) of a version; with `where` those that Delta plans to read.
-
-        Raises TableError for a version that can no longer be read, DefinitionError for a condition
-        that is not valid on this table.
-        """
+        """Return the live files of a version; with `where` those that Delta plans to read."""
         with translate_errors(self.name):
             snapshot = self._snapshot(version)
             frame = None
@@ -91,10 +87,7 @@ class DeltaTable:
             return self._table(frame)
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Return the files (FILES) added by the commits after `since` up to `until`, each once.
-
-        None if a commit file is missing or unreadable, or there are more than _COMMITS.
-        """
+        """See `Table`. None if a commit is missing or unreadable, or for more than _COMMITS."""
         if until <= since:
             return FILES.empty_table()
         if until - since > _COMMITS:

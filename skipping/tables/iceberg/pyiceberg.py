@@ -75,12 +75,7 @@ class PyIcebergTable:
         return parse_metadata(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the data files (FILES) of the table, its branches and its tags.
-
-        With `where`, those that PyIceberg plans to read. Raises
-        TableError for a version that can no longer be read, DefinitionError for a condition
-        that is not valid on this table.
-        """
+        """Return the files of the table, its branches and tags; with `where` as PyIceberg plans."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         heads = metadata.heads(metadata.version if version is None else version)
@@ -93,10 +88,7 @@ class PyIcebergTable:
         return files.filter(pc.is_in(files["path"], value_set=matching))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Return the files (FILES) added by snapshots after `since` up to `until` on any branch.
-
-        None if one was expired meanwhile, and in a v1 table.
-        """
+        """See `Table`. None if a snapshot expired, and in a v1 table."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         snapshots = metadata.between(since, until)
@@ -163,15 +155,8 @@ def _files(
         for file in (
             e.data_file for es in pool.map(entries, manifests.values()) for e in es if wanted(e)
         ):
-            rows.append(
-                (
-                    file.file_path,
-                    file.file_size_in_bytes,
-                    file.record_count,
-                    file.spec_id,
-                    file.file_format.value,
-                )
-            )
+            size, records = file.file_size_in_bytes, file.record_count
+            rows.append((file.file_path, size, records, file.spec_id, file.file_format.value))
             places = metadata.places_of(file.spec_id)
             for id, found in values.items():
                 found.append(file.partition[places[id]] if id in places else None)

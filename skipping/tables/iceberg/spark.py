@@ -57,11 +57,7 @@ class IcebergTable:
         return Columns(self._load()[1].columns().values(), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the data files (FILES) of the table, its branches and its tags.
-
-        With `where`, those that Iceberg plans to read. Raises TableError for a version that
-        can no longer be read, DefinitionError for a condition that is not valid on this table.
-        """
+        """Return the files of the table, its branches and tags; with `where`, as Iceberg plans."""
         _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
@@ -73,10 +69,7 @@ class IcebergTable:
         return distinct_files(pa.concat_tables([FILES.empty_table(), *listed]), "path")
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """Return the files (FILES) added by snapshots after `since` up to `until` on any branch.
-
-        None if one has expired, in a v1 table, and if more than _ADDED files were added.
-        """
+        """See `Table`. None if a snapshot expired, in a v1 table, or for over _ADDED files."""
         table, metadata = self._load()
         snapshots = metadata.between(since, until)
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:
@@ -137,15 +130,9 @@ class IcebergTable:
         for snapshot in snapshots:
             for file in table.snapshot(snapshot.id).addedDataFiles(table.io()):
                 spec, partition = int(file.specId()), file.partition()
-                rows.append(
-                    (
-                        str(file.location()),
-                        int(file.fileSizeInBytes()),
-                        int(file.recordCount()),
-                        spec,
-                        str(file.format().toString()),
-                    )
-                )
+                size, records = int(file.fileSizeInBytes()), int(file.recordCount())
+                format = str(file.format().toString())
+                rows.append((str(file.location()), size, records, spec, format))
                 places = metadata.places_of(spec)
                 for id, found in values.items():
                     found.append(partition.get(places[id], anything) if id in places else None)

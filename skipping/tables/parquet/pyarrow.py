@@ -96,11 +96,7 @@ class ParquetFolder(UnloggedTable):
         return self.snapshot().columns
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """List the files (FILES).
-
-        Raises TableError for a version other than the newest, DefinitionError for a condition:
-        evaluating it means reading all rows, which is Spark's work.
-        """
+        """List the files (FILES); raise DefinitionError for a condition, which needs Spark."""
         if where is not None:
             raise DefinitionError("without Spark an index of a Parquet folder takes no WHERE")
         return self._files_at(version)

@@ -53,12 +53,7 @@ class ParquetTable(UnloggedTable):
         return Columns(named, Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the files (FILES); with `where` only those with a matching row.
-
-        A folder has no metadata with statistics, so `where` runs a Spark job, which prunes
-        partitions and row groups. Raises TableError for an older version, DefinitionError for a
-        condition that is not valid on this table.
-        """
+        """Return the files; with `where` those with a matching row, found by a Spark job."""
         files = self._files_at(version)
         return files if where is None else files.filter(self._matching(files["path"], where))
 
