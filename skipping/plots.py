@@ -28,7 +28,7 @@ _FILES = 400
 """Maximum number of drawn files, and of matching files that are drawn in addition."""
 
 _WITH_DOTS, _DOTS = 60, 60
-"""Values are drawn as dots if at most so many files are drawn, and the file has no more values."""
+"""Maximum numbers of drawn files, and of values in a file, to draw the values as dots."""
 
 
 @dataclass(frozen=True, slots=True)

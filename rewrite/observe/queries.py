@@ -36,7 +36,7 @@ _EXECUTE_IMMEDIATE = "ExecuteImmediate"
 
 
 def active_session() -> SparkSession:
-    """Return the active session, which plans SQL text; raise SessionError if there is none."""
+    """Return the active session, which plans SQL text; raise SessionError without one."""
     spark = SparkSession.getActiveSession()
     if spark is None:
         raise SessionError("there is no active session: spark = rewrite.session()")

@@ -116,7 +116,7 @@ def after_gap(text: str, position: int) -> int:
 
 
 def _gap(text: str, position: int) -> int | None:
-    """Return the end of the white space or comment at `position`; None if there is none."""
+    """Return the end of the white space or comment at `position`, or None."""
     if space := _SPACES.match(text, position) or _LINE_COMMENT.match(text, position):
         return space.end()
     if not text.startswith("/*", position) or text.startswith("/*+", position):
