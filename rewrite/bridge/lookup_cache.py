@@ -23,9 +23,9 @@ _MOST = 64
 
 
 class LookupCache:
-    """Caches settings by the name that Java gave them, and one lookup for equal settings.
+    """Caches the settings of each session, by Java's name for them, and their lookups.
 
-    Settings that differ only in `shadow` share a lookup, too.
+    Settings that are equal, or differ only in `shadow`, share one lookup.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class LookupCache:
         self._lookups: OrderedDict[Settings, Lookup] = OrderedDict()
 
     def get(self, name: str) -> tuple[Settings, Lookup]:
-        """Return the settings with a name, and the lookup they use."""
+        """Return the settings that Java calls `name`, and their lookup."""
         settings = self.settings(name)
         return settings, self.lookup(settings)
 

@@ -153,7 +153,7 @@ def require_hooks(spark: SparkSession) -> Hooks:
     """Return the hooks of a session; raise SessionError without `rewrite.enable`."""
     hooks = find_hooks(spark)
     if hooks is None:
-        raise SessionError("the session does not skip files: spark = rewrite.enable(spark)")
+        raise SessionError("the session does not skip files: run spark = rewrite.enable(spark)")
     return hooks
 
 

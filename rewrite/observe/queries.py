@@ -39,7 +39,7 @@ def active_session() -> SparkSession:
     """Return the active session, which plans SQL text; raise SessionError without one."""
     spark = SparkSession.getActiveSession()
     if spark is None:
-        raise SessionError("there is no active session: spark = rewrite.session()")
+        raise SessionError("there is no active session: run spark = rewrite.session()")
     return spark
 
 

@@ -59,7 +59,7 @@ Rows: TypeAlias = Sequence[tuple[Any, ...]]
 
 
 def schema(text: str) -> str:
-    """Return the columns of a statement's result as Spark DDL; raise StatementError for others."""
+    """Return the columns of a statement's result as Spark DDL; raise StatementError."""
     return _parse_ours(text).schema
 
 
@@ -140,7 +140,7 @@ def _report(spark: SparkSession, statement: statements.Report) -> Rows:
     extensions = find_extensions()
     if extensions is None:
         raise SessionError(
-            "the session does not skip files: import rewrite; spark = rewrite.enable(spark)"
+            "the session does not skip files: import rewrite, run spark = rewrite.enable(spark)"
         )
     return extensions.report(spark, statement)
 

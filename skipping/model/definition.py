@@ -297,7 +297,7 @@ class Definition:
         if len({column.number for column in self.columns}) < len(self.columns):
             raise DefinitionError("two columns have the same number")
         if type(self.dropped) is not bool or type(self.enabled) is not bool:
-            raise DefinitionError("dropped or enabled is neither true nor false")
+            raise DefinitionError("the fields dropped and enabled must be true or false")
         if type(self.numbers) is not int or not 0 <= self.numbers < 1 << 31:
             raise DefinitionError(f"numbers is {self.numbers!r:.100}, not the number of a column")
         if self.where is not None:

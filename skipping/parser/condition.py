@@ -270,7 +270,7 @@ class _ConditionReader:
     def _count(self, node: Tree[Token], tests: int = 1) -> None:
         self._tests += tests
         if self._tests > _MOST:
-            raise TextError(start_of(node), f"a condition has at most {_MOST:,} tests")
+            raise TextError(start_of(node), f"the condition has more than {_MOST:,} tests")
 
     def _legs(self, node: Tree[Token], depth: int) -> tuple[Condition, ...]:
         return tuple(self.condition(leg, depth + 1) for leg in subtrees(node))

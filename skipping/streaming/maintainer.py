@@ -428,7 +428,7 @@ class Maintainer:
             if lease is None and self._take_lease(id):
                 lease = self._leases.get(id)
             if lease is None:
-                raise Conflict(f"another owner took over the skipping index of {self._name}")
+                raise Conflict(f"another process now maintains the skipping index of {self._name}")
             limit = self._options.max_files_per_batch
             try:
                 index.refresh(token=lease.token, limit=limit, until=source.until, retry=False)

@@ -115,7 +115,7 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         (change(columns=[1]), "the store contains an invalid"),
         (change(columns=None), "the store contains an invalid"),
         (change(options=[["a", {"b": 1}]]), "is not a parameter"),
-        (change(enabled="false"), "neither"),
+        (change(enabled="false"), "must be true or false"),
         (change(numbers=-1), "-1"),
         (column(number=2), "two columns have the same number"),
         (column(number="1"), "invalid number"),

@@ -87,7 +87,7 @@ def test_a_condition(text: str, tree: Condition) -> None:
         ("a = 'x", 5, "this ' is never closed"),
         ("a = X'0'", 6, "X takes pairs of hexadecimal digits"),
         ("a LIKE 'x' ESCAPE 'yz'", 19, "ESCAPE takes one character"),
-        ("a=1 OR " * 1_000 + "a=1", 7_001, "at most 1,000 tests"),
+        ("a=1 OR " * 1_000 + "a=1", 7_001, "more than 1,000 tests"),
         ("NOT " * 51 + "a = 1", 205, "more than 50 levels deep"),
         ("a = '" + "x" * (1 << 13) + "'", 1, "at most 8,192 characters"),
         ("(" * 8_000 + "a = 1", 8_006, "ends too early"),
