@@ -305,7 +305,7 @@ class TestWithoutHooks:
         # A process that never imported rewrite.
         monkeypatch.setattr("skipping.extensions._extensions", None)
         for statement in self.STATEMENTS:
-            with pytest.raises(SessionError, match=r"import rewrite; spark = rewrite\.enable"):
+            with pytest.raises(SessionError, match=r"import rewrite, run spark = rewrite\.enable"):
                 skipping.sql(unhooked, statement)
         assert skipping.sql(unhooked, "SHOW SKIPPING STREAMS").collect() == []
 
