@@ -65,9 +65,9 @@ def test_definition_with_a_composite_comes_back() -> None:
 def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older: int) -> None:
     found = Definition.read(change(format=older), "7d4d")
     assert found.fault == (
-        f"the definition of the index on spark_catalog.default.t has format {older}, this release "
-        "reads format 4: run DROP SKIPPING INDEX ON spark_catalog.default.t, then CREATE SKIPPING "
-        "INDEX again"
+        f"the definition of the index on spark_catalog.default.t has format {older}, but this "
+        "release reads format 4: run DROP SKIPPING INDEX ON spark_catalog.default.t, then CREATE "
+        "SKIPPING INDEX again"
     )
     assert not found.enabled
 
