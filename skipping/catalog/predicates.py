@@ -76,8 +76,7 @@ def _plain(values: pa.Array) -> list[Any]:
         return [value.hex() for value in values.to_pylist()]
     if counted := _integer_type(values.type):
         values = values.cast(counted)
-    plain: list[Any] = values.to_pylist()
-    return plain
+    return list(values.to_pylist())
 
 
 def _integer_type(type: pa.DataType) -> pa.DataType | None:
@@ -93,29 +92,25 @@ def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
             TableColumn(_text(name), _text(identity), _text(type), refusal=refusal)
             for name, (identity, type, refusal) in said["columns"].items()
         )
-        return _Reader(columns).node(said["predicate"], 0), columns
+        return _read_node(said["predicate"], columns), columns
     except (KeyError, TypeError, AttributeError, ArithmeticError, pa.ArrowException) as error:
         raise ValueError(f"no predicate: {type(error).__name__}") from error
 
 
-class _Reader:
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-
-    def node(self, node: Any, depth: int) -> Predicate:
-        if depth > _DEEPEST:
-            raise ValueError("a predicate that is nested too deep")
-        if node["is"] in ("and", "or"):
-            legs = tuple(self.node(leg, depth + 1) for leg in node["legs"])
-            return And(legs) if node["is"] == "and" else Or(legs)
-        if node["is"] == "unknown":
-            return Unknown("a condition that no index knows")
-        read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
-        column = self._columns[node["column"]]
-        type = arrow_type(column.type)
-        if type is None:
-            raise ValueError(f"{column.type} has no index")
-        return read(column.name, type, node)
+def _read_node(node: Any, columns: Columns, depth: int = 0) -> Predicate:
+    if depth > _DEEPEST:
+        raise ValueError("a predicate that is nested too deep")
+    if node["is"] in ("and", "or"):
+        operands = tuple(_read_node(each, columns, depth + 1) for each in node["legs"])
+        return And(operands) if node["is"] == "and" else Or(operands)
+    if node["is"] == "unknown":
+        return Unknown("a condition that no index knows")
+    read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
+    column = columns[node["column"]]
+    type = arrow_type(column.type)
+    if type is None:
+        raise ValueError(f"{column.type} has no index")
+    return read(column.name, type, node)
 
 
 def _compare(column: str, type: pa.DataType, node: Any) -> Compare:

@@ -31,7 +31,7 @@ from starlette.types import Receive, Scope, Send
 from providers.errors import SkippingError
 from skipping.catalog.bounded import TooManyParts, read_json
 from skipping.catalog.connections import client_of
-from skipping.catalog.errors import Refused, refuse_plan
+from skipping.catalog.errors import Refused, as_refusal, refuse_plan
 from skipping.catalog.handles import Handles, Invalid
 from skipping.catalog.http import (
     ForwardedResponse,
@@ -398,15 +398,13 @@ def application(
 
 
 def _refusal(error: Exception) -> Refused:
+    if refused := as_refusal(error):
+        return refused
     match error:
-        case Refused():
-            return error
         case TimeoutError():
             return Refused(408, "BadRequestException", "the request took too long to come")
         case Unreachable():
             return Refused(502, "ServiceFailureException", f"the catalog behind: {error}")
-        case PermissionError():
-            return refuse_plan(str(error))
         case SkippingError():
             return Refused(500, "ServiceFailureException", str(error))
     # A fault of ours, which clients read as they read the others.

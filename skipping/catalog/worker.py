@@ -35,7 +35,7 @@ import pyarrow.vendored.version
 
 from providers.errors import TableError, first_line
 from skipping.catalog.bounded import read_json
-from skipping.catalog.errors import Denied, Refused
+from skipping.catalog.errors import Denied, Refused, as_refusal
 from skipping.catalog.memory import hide_memory
 from skipping.catalog.messages import Channel, Ended
 from skipping.catalog.plan import Contents, Found, Part, Planner
@@ -89,18 +89,12 @@ class Worker:
             if self._contents is None:
                 raise TableError("no metadata")
             return getattr(self, f"_{said['do']}")(self._contents, parts)  # type: ignore[no-any-return]
-        except Refused as refused:
-            return {"refused": [refused.status, refused.kind, refused.message]}, ()
-        except Denied as denied:
-            message = f"{denied}: load the table again"
-            return {"refused": [403, "ForbiddenException", message]}, ()
-        except PermissionError as error:
-            message = f"{error}: use scan-planning-mode=client"
-            return {"refused": [406, "UnsupportedOperationException", message]}, ()
         except (Ended, MemoryError):
             raise
         except Exception as error:  # forged data can raise any error
-            return {"refused": [500, "ServiceFailureException", first_line(error)]}, ()
+            failure = Refused(500, "ServiceFailureException", first_line(error))
+            refused = as_refusal(error) or failure
+            return {"refused": [refused.status, refused.kind, refused.message]}, ()
 
     def _mode(self, table: Contents, _: Sequence[bytes]) -> tuple[dict[str, Any], Sequence[bytes]]:
         """Return why scans are not planned here, and the manifest lists that plans would read."""

@@ -20,8 +20,7 @@ def deltalake_source(table: Any) -> Source:
     """Open a `DeltaTable` with the environment's settings."""
     from skipping.tables.delta.deltalake import DeltaLakeTable
 
-    opened = DeltaLakeTable(table)
-    return environment_source(opened, opened.locate)
+    return environment_source(DeltaLakeTable(table))
 
 
 def delta_path_source(name: str) -> Source:

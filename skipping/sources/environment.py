@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Protocol
+
+from pyarrow.fs import FileSystem
 
 from providers.errors import SettingError, TableError
 from skipping.config.settings import Settings, variable
@@ -13,17 +16,23 @@ from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import Access, StartUp
 from skipping.tables import Table
-from skipping.tables.filesystem import Locate
 
-__all__ = ["environment_source", "environment_store", "stored_root"]
+__all__ = ["LocalTable", "environment_source", "environment_store", "stored_root"]
 
 
-def environment_source(opened: Table, locate: Locate) -> Source:
-    """Return the source of a table that this process indexes; `locate` finds its files."""
+class LocalTable(Table, Protocol):
+    """A table whose files this process opens."""
+
+    def locate(self, path: str) -> tuple[FileSystem, str]:
+        """Return a path's file system, and the path in it."""
+
+
+def environment_source(opened: LocalTable) -> Source:
+    """Return the source of a table that this process indexes."""
     settings = Settings.of_environment(os.environ)
     return Source(
         opened,
-        LocalBuild(locate=locate, dated=not opened.has_log),
+        LocalBuild(locate=opened.locate, dated=not opened.has_log),
         lambda: settings,
         lambda: environment_store(settings),
         lambda url: _open(url, settings),

@@ -19,8 +19,7 @@ __all__ = ["folder_path", "folder_source"]
 def folder_source(given: Any) -> Source:
     """Open a folder by its path, or a pyarrow Dataset, with the environment's settings."""
     is_path = hasattr(given, "__fspath__") or isinstance(given, str)
-    opened = ParquetFolder.at(given) if is_path else ParquetFolder.of(given)
-    return environment_source(opened, opened.locate)
+    return environment_source(ParquetFolder.at(given) if is_path else ParquetFolder.of(given))
 
 
 def folder_path(name: str) -> str | None:

@@ -25,9 +25,10 @@ def open_source(given: Any, name: str | None) -> Source:
         return spark_source(given, name)
     libraries = {c.__module__.partition(".")[0] for c in type(given).__mro__}
     if "pyiceberg" in libraries:
-        from skipping.sources.pyiceberg import pyiceberg_source
+        from skipping.sources.environment import environment_source
+        from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 
-        return pyiceberg_source(given)
+        return environment_source(PyIcebergTable(given))
     if "deltalake" in libraries:
         from skipping.sources.deltalake import deltalake_source
 

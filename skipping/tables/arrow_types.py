@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-__all__ = ["replace_leaves", "without_dictionary", "without_view"]
+__all__ = ["replace_leaves", "without_view"]
 
 
 def replace_leaves(
@@ -38,8 +38,3 @@ def without_view(type: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(type) else type
-
-
-def without_dictionary(type: pa.DataType) -> pa.DataType:
-    """Return the type of the values for a dictionary."""
-    return type.value_type if pa.types.is_dictionary(type) else type
