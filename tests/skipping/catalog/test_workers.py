@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -77,6 +78,12 @@ def workers() -> Iterator[Workers]:
         made.start()
     yield made
     made.close()
+
+
+@contextmanager
+def pool(**bounds: Any) -> Iterator[Workers]:
+    with closing(Workers(Bounds(**bounds))) as made:
+        yield made
 
 
 def job(tables: Tables, caller: str = "me", table: str = "a", **changed: Any) -> Job:
@@ -178,8 +185,7 @@ def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) ->
 
 def test_worker_of_a_caller_makes_room_where_all_are_taken(tables: Tables) -> None:
     """One worker ends, though both its caller and all together have as many as they may."""
-    made = Workers(Bounds(workers=4, of_one_caller=2))
-    try:
+    with pool(workers=4, of_one_caller=2) as made:
         for caller in ("first", "second"):
             for table in ("a", "b"):
                 tasks(made, job(tables, caller, table))
@@ -187,13 +193,10 @@ def test_worker_of_a_caller_makes_room_where_all_are_taken(tables: Tables) -> No
         assert tasks(made, third) == 2
         assert len(made._workers) == 4
         assert tasks(made, third) == 2
-    finally:
-        made.close()
 
 
 def test_idle_workers_of_a_starter_that_died_are_forgotten(tables: Tables) -> None:
-    made = Workers(Bounds(idle=5.1))
-    try:
+    with pool(idle=5.1) as made:
         for caller in ("first", "second"):
             tasks(made, job(tables, caller))
         assert made._starter is not None
@@ -201,8 +204,6 @@ def test_idle_workers_of_a_starter_that_died_are_forgotten(tables: Tables) -> No
         made._starter._process.wait()
         time.sleep(0.2)
         assert tasks(made, job(tables, "third")) == 2
-    finally:
-        made.close()
 
 
 def test_worker_plans_with_values_of_every_type(workers: Workers, tables: Tables) -> None:
@@ -312,15 +313,12 @@ def test_worker_ends_at_its_deadline(workers: Workers, tables: Tables) -> None:
 
 
 def test_worker_that_is_idle_ends(tables: Tables) -> None:
-    made = Workers(Bounds(idle=6))
-    try:
+    with pool(idle=6) as made:
         tasks(made, job(tables))
         (first,) = processes(made)
         until(lambda: processes(made) == [])
         assert tasks(made, job(tables)) == 2
         assert processes(made) != [first]
-    finally:
-        made.close()
 
 
 def test_closing_ends_all_processes(tables: Tables) -> None:
@@ -336,8 +334,7 @@ def test_closing_ends_all_processes(tables: Tables) -> None:
 
 
 def test_starter_that_dies_is_started_again(tables: Tables) -> None:
-    made = Workers()
-    try:
+    with pool() as made:
         tasks(made, job(tables))
         assert made._starter is not None
         made._starter._process.kill()
@@ -346,8 +343,6 @@ def test_starter_that_dies_is_started_again(tables: Tables) -> None:
             tasks(made, job(tables, "another"))
         assert refused.value.status == 503
         assert tasks(made, job(tables, "another")) == 2
-    finally:
-        made.close()
 
 
 def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
@@ -380,13 +375,10 @@ def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
 
 
 def test_manifests_have_a_limit(tables: Tables) -> None:
-    made = Workers(Bounds(manifest=1000))
-    try:
+    with pool(manifest=1000) as made:
         with pytest.raises(Refused, match="too large") as refused:
             tasks(made, job(tables))
         assert refused.value.status == 406
-    finally:
-        made.close()
 
 
 def renumbered(tables: Tables, by: int) -> bytes:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from providers.errors import DefinitionError
+from skipping import SkippingIndex
+from skipping.indexing.parquet_reader import Unreadable, read_columns
 from skipping.tables import FILES, Table
 from skipping.tables.delta.deltalake import DeltaLakeTable
 from skipping.tables.open import open_table
@@ -97,3 +101,57 @@ def paths(files: pa.Table | None) -> list[str]:
     assert files is not None
     assert files.schema == FILES
     return sorted(files.column("path").to_pylist())
+
+
+def insert(spark: SparkSession, name: str, *rows: str) -> None:
+    for row in rows:
+        spark.sql(f"INSERT INTO {name} VALUES {row}")
+
+
+def sketched(table: Table, column: str) -> Any:
+    """Normalised values of a column over all files, or the first reason for not knowing."""
+    wanted = table.columns().resolve(column)
+    values: set[object] = set()
+    for file in table.files().to_pylist():
+        for part in read_columns(file["path"], [wanted], size=file["size"]):
+            if isinstance(part, Unreadable):
+                return part.reason
+            values |= set(part.distinct().to_pylist())
+    return values
+
+
+@contextmanager
+def store_setting(spark: SparkSession, url: str) -> Iterator[None]:
+    """Let the session use a store."""
+    before = spark.conf.get("spark.skipping.store", None)
+    spark.conf.set("spark.skipping.store", url)
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset("spark.skipping.store")
+        else:
+            spark.conf.set("spark.skipping.store", before)
+
+
+def check_random_filters(
+    index: SkippingIndex, frame: DataFrame, filters: Sequence[str], *, verify: bool = False
+) -> None:
+    """Compare the rows, by their number `n`, that a scan and Spark return for each filter."""
+    asked = [f"({text}) AS f{i}" for i, text in enumerate(filters)]
+    answers = frame.selectExpr("n", *asked).toArrow()
+    evaluated = opened = 0
+    for i, text in enumerate(filters):
+        wanted = answers.filter(answers[f"f{i}"])["n"].to_pylist()
+        scan: Any = index.scan(text).select("n")
+        opened += len(scan.plan_files())
+        try:
+            found = scan.to_arrow()["n"].to_pylist()
+        except DefinitionError:  # it says so: times as text in a list
+            continue
+        evaluated += 1
+        assert sorted(found) == sorted(wanted), text
+        if verify:
+            assert scan.verify().rows == len(wanted), text
+    assert evaluated > 100
+    assert opened < 3 * len(filters)

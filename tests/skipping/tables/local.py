@@ -1,9 +1,12 @@
-"""Tables of PyIceberg's, without Spark."""
+"""Tables without Spark."""
 
 from __future__ import annotations
 
 import datetime
+import subprocess
+import sys
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -50,3 +53,24 @@ def make(catalog: SqlCatalog, *, files: int = 4, partition: str = "", **properti
 def plain(table: pa.Table) -> list[Any]:
     """Rows that can be compared: NaN as text."""
     return sorted(map(repr, table.to_pylist()))
+
+
+def run_without_spark(program: str, folder: Path) -> list[str]:
+    """Run a program with a path that has no Java; return what it prints.
+
+    Its last line has the modules of Spark, and of libraries in `others`, that it has imported.
+    """
+    end = """
+import sys
+spark = ("pyspark", "py4j", "delta", "rewrite")
+print([name for name in (*spark, *others) if name in sys.modules])
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program + end],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={"PYTHONPATH": ":".join([str(Path(__file__).parents[3]), *sys.path]), "PATH": ""},
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()

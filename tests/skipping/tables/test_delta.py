@@ -13,30 +13,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from providers.errors import TableError
-from skipping.indexing.parquet_reader import Unreadable, read_columns
 from skipping.tables.open import open_table
 from skipping.tables.paths import resolve_path
-from tests.skipping.tables.formats import SPECIAL, Delta, paths
+from tests.skipping.tables import formats
+from tests.skipping.tables.formats import SPECIAL, Delta, insert, paths
 
 pytestmark = pytest.mark.nightly
 
 
-def insert(spark: SparkSession, name: str, *rows: str) -> None:
-    for row in rows:
-        spark.sql(f"INSERT INTO {name} VALUES {row}")
-
-
-def sketched(spark: SparkSession, name: str, column: str, version: int | None = None) -> Any:
-    """Normalised values of a column over all live files, or the first reason for not knowing."""
-    table = open_table(spark, name)
-    wanted = table.columns().resolve(column)
-    values: set[object] = set()
-    for file in table.files(version).to_pylist():
-        for part in read_columns(file["path"], [wanted], size=file["size"]):
-            if isinstance(part, Unreadable):
-                return part.reason
-            values |= set(part.distinct().to_pylist())
-    return values
+def sketched(spark: SparkSession, name: str, column: str) -> Any:
+    return formats.sketched(open_table(spark, name), column)
 
 
 def log_of(spark: SparkSession, name: str) -> Path:

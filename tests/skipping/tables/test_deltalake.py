@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +23,7 @@ from skipping.sources.deltalake import delta_path_source
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.delta.deltalake import DeltaLakeTable
 from tests.skipping.tables.formats import SPECIAL, paths
-from tests.skipping.tables.local import COLUMNS, rows
+from tests.skipping.tables.local import COLUMNS, rows, run_without_spark
 from tests.skipping.tables.made_delta import hand_made, local, make
 
 
@@ -384,17 +382,9 @@ store = "sqlite:{tmp_path}/index.sqlite"
 SkippingIndex.create(DeltaTable("{tmp_path}/t"), "k VALUE_LIST", store=store)
 scan = SkippingIndex.on(DeltaTable("{tmp_path}/t"), store=store).scan("k = 1")
 print(len(scan.plan_files()), scan.to_pandas()["k"].tolist())
-print([n for n in ("pyspark", "py4j", "delta", "rewrite", "pyiceberg") if n in sys.modules])
+others = ["pyiceberg"]
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": ":".join([str(Path(__file__).parents[3]), *sys.path]), "PATH": ""},
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines() == ["1 [1]", "[]"]
+    assert run_without_spark(program, tmp_path) == ["1 [1]", "[]"]
 
 
 class TestCommand:

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from providers.errors import DefinitionError, TableError
+from providers.errors import TableError
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.open import open_table
 from skipping.tables.parquet.listing import list_folder
 from skipping.tables.parquet.pyarrow import ParquetFolder
-from tests.skipping.tables.formats import SPECIAL
+from tests.skipping.tables.formats import SPECIAL, check_random_filters, store_setting
 from tests.skipping.tables.local import COLUMNS, rows
 from tests.skipping.tables.test_deltalake_spark import a_filter
 
@@ -115,18 +114,11 @@ def _rows(table: pa.Table) -> list[str]:
 def test_spark_skips_by_what_was_built_here(spark: SparkSession, tmp_path: Path) -> None:
     folder, url = written_by_pyarrow(spark, tmp_path / "t"), f"sqlite:{tmp_path}/index.sqlite"
     SkippingIndex.create(folder, "k VALUE_LIST", store=url)
-    before = spark.conf.get("spark.skipping.store", None)
-    spark.conf.set("spark.skipping.store", url)
-    try:
+    with store_setting(spark, url):
         kept = spark.read.parquet(str(folder)).where("k = 2")
         assert [row.s for row in kept.collect()] == ["s2"]
         (scan,) = rewrite.explain(kept).scans
         assert (scan.kept, scan.total) == (1, 4)
-    finally:
-        if before is None:
-            spark.conf.unset("spark.skipping.store")
-        else:
-            spark.conf.set("spark.skipping.store", before)
 
 
 UNSIGNED = {"u8": 2**8, "u16": 2**16, "u32": 2**32, "u64": 2**64}
@@ -157,9 +149,7 @@ def test_unsigned_numbers_are_what_spark_reads(
     else:
         SkippingIndex.create(folder, columns, store=url)
     index, frame = SkippingIndex.on(folder, store=url), spark.read.parquet(str(folder))
-    before = spark.conf.get("spark.skipping.store", None)
-    spark.conf.set("spark.skipping.store", url)
-    try:
+    with store_setting(spark, url):
         for column, end in UNSIGNED.items():
             for asked, count, files in (
                 (f"{column} = {end - 2}", 1, 1),
@@ -172,11 +162,6 @@ def test_unsigned_numbers_are_what_spark_reads(
                 assert rows.count() == index.scan(asked).count() == count, asked
                 (scan,) = rewrite.explain(rows).scans
                 assert scan.kept == len(index.scan(asked).plan_files()) <= files, asked
-    finally:
-        if before is None:
-            spark.conf.unset("spark.skipping.store")
-        else:
-            spark.conf.set("spark.skipping.store", before)
 
 
 VALUES = [
@@ -220,18 +205,4 @@ def test_random_filters_give_the_rows_that_spark_gives(spark: SparkSession, tmp_
     index = SkippingIndex.create(age(folder), COLUMNS, store=MemoryStore("random"))
     fixed = ["big <= 9223372036854775808", "big < 1e30", "k > -9223372036854775809.5", "k <= 1e30"]
     filters = [*fixed, *(a_filter(random) for _ in range(150))]
-    asked = [f"({text}) AS f{i}" for i, text in enumerate(filters)]
-    answers = spark.read.parquet(str(folder)).selectExpr("n", *asked).toArrow()
-    evaluated = opened = 0
-    for i, text in enumerate(filters):
-        wanted = answers.filter(answers[f"f{i}"])["n"].to_pylist()
-        scan: Any = index.scan(text).select("n")
-        opened += len(scan.plan_files())
-        try:
-            assert scan.verify().rows == len(wanted), text
-        except DefinitionError:  # it says so: times as text in a list
-            continue
-        evaluated += 1
-        assert sorted(scan.to_arrow()["n"].to_pylist()) == sorted(wanted), text
-    assert evaluated > 100
-    assert opened < 3 * len(filters)
+    check_random_filters(index, spark.read.parquet(str(folder)), filters, verify=True)

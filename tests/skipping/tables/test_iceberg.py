@@ -16,23 +16,17 @@ from pyspark.sql import SparkSession
 from providers import Compare
 from providers.errors import TableError
 from skipping import SkippingIndex
-from skipping.indexing.parquet_reader import Unreadable, read_columns
 from skipping.stores import identities
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 from skipping.tables.iceberg.spark import IcebergTable
 from skipping.tables.open import open_table
-from tests.skipping.tables.formats import FORMATS, Iceberg, paths
+from tests.skipping.tables.formats import FORMATS, Iceberg, insert, paths, sketched
 
 pytestmark = [
     pytest.mark.parametrize("name", [FORMATS["iceberg"]], ids=["iceberg"], indirect=True),
     pytest.mark.nightly,
 ]
-
-
-def insert(spark: SparkSession, name: str, *rows: str) -> None:
-    for row in rows:
-        spark.sql(f"INSERT INTO {name} VALUES {row}")
 
 
 def create(spark: SparkSession, name: str, columns: str, more: str = "", **properties: str) -> Any:
@@ -55,18 +49,6 @@ def snapshots(spark: SparkSession, name: str) -> list[int]:
 def java(spark: SparkSession, name: str) -> Any:
     jvm: Any = spark._jvm
     return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-
-
-def sketched(table: Any, column: str) -> Any:
-    """Normalised values of a column over all files, or the first reason for not knowing."""
-    wanted = table.columns().resolve(column)
-    values: set[object] = set()
-    for file in table.files().to_pylist():
-        for part in read_columns(file["path"], [wanted], size=file["size"]):
-            if isinstance(part, Unreadable):
-                return part.reason
-            values |= set(part.distinct().to_pylist())
-    return values
 
 
 def test_names_that_users_type(spark: SparkSession, name: str) -> None:
