@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from providers import And, Compare, In, Unknown
-from providers.errors import DefinitionError, StoreError, TableError
+from providers.errors import DefinitionError, TableError
 from skipping import SkippingIndex
 from skipping.stores.memory.store import MemoryStore
 from tests.object_store import BUCKET, ObjectStore
@@ -127,21 +126,6 @@ class TestScan:
             index.scan(unknown).to_arrow()
         with pytest.raises(TypeError):
             index.scan(5)
-
-    def test_reading_goes_on_when_the_store_is_away(
-        self, indexed: tuple[DeltaTable, SkippingIndex], monkeypatch: Any, caplog: Any
-    ) -> None:
-        _, index = indexed
-
-        def away(*_: object, **__: object) -> None:
-            raise StoreError("it is away")
-
-        monkeypatch.setattr(index.store, "find_prunable", away)
-        with caplog.at_level(logging.WARNING, "skipping"):
-            cut = index.scan("k = 1")
-        assert len(cut.plan_files()) == 4
-        assert cut.to_arrow().num_rows == 1
-        assert "no file is skipped: it is away" in caplog.text
 
     def test_only_files_with_a_match_are_opened(self, folder: Path, store: MemoryStore) -> None:
         index = SkippingIndex.create(make(folder), "k VALUE_LIST", store=store)

@@ -97,8 +97,11 @@ def test_rows_that_were_deleted_are_no_match(table: Any, store: MemoryStore) -> 
     assert index.verify("k = 0").rows == 12
 
 
-def test_it_says_where_the_index_could_not_be_asked(
-    table: Any, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+def test_scan_reads_all_files_if_the_store_is_unreachable(
+    table: Any,
+    store: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     index = SkippingIndex.create(table, "k VALUE_LIST", store=store)
 
@@ -106,6 +109,9 @@ def test_it_says_where_the_index_could_not_be_asked(
         raise StoreError("it is away")
 
     monkeypatch.setattr(store, "find_prunable", away)
+    assert index.scan("k = 7").to_arrow()["k"].to_pylist() == [7]
+    assert len(list(index.scan("k = 7").plan_files())) == 12
+    assert "no file is skipped: it is away" in caplog.text
     found = index.verify("k = 7")
     assert found == Verification(1, 12, 12, "no file is skipped: it is away")
     assert str(found) == "same 1 rows, opened 12 of 12 files; no file is skipped: it is away"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from providers.errors import (
     DefinitionError,
     SettingError,
     SkippingError,
-    StoreError,
     TableError,
 )
 from skipping import SkippingIndex
@@ -135,20 +133,6 @@ class TestScan:
         assert index.scan("k = 0", snapshot_id=first).to_arrow().num_rows == 1
         with pytest.raises(ValueError, match="nope"):
             index.scan("nope = 1").to_arrow()
-
-    def test_reading_goes_on_when_the_store_is_away(
-        self, indexed: tuple[Table, SkippingIndex], monkeypatch: pytest.MonkeyPatch, caplog: Any
-    ) -> None:
-        _, index = indexed
-
-        def away(*_: object, **__: object) -> None:
-            raise StoreError("it is away")
-
-        monkeypatch.setattr(index.store, "find_prunable", away)
-        with caplog.at_level(logging.WARNING, "skipping"):
-            assert index.scan("k = 1").to_arrow().num_rows == 1
-        assert len(list(index.scan("k = 1").plan_files())) == 4
-        assert "no file is skipped: it is away" in caplog.text
 
     def test_only_files_with_a_match_are_opened(
         self, catalog: SqlCatalog, store: MemoryStore
