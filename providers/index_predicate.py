@@ -37,12 +37,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.predicate import Op
+from providers.predicate import Joined, Op, fold, walk
 from providers.values import Value
 
 __all__ = [
@@ -60,14 +60,10 @@ __all__ = [
     "OverlapsRange",
     "Test",
     "find_prunable",
-    "fold",
     "has_always_false",
     "map_tests",
     "tests",
 ]
-
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +174,14 @@ Test: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(Joined):
     """Every operand holds. `AllOf(())` holds for every file: nothing is pruned."""
 
     legs: tuple[IndexPredicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Joined):
     """Some operand holds. Never empty; without operands it would prune nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
@@ -203,46 +199,14 @@ class AlwaysFalse:
 IndexPredicate: TypeAlias = AllOf | AnyOf | AlwaysFalse | Test
 
 
-def fold(
-    predicate: IndexPredicate,
-    *,
-    leaf: Callable[[AlwaysFalse | Test], _T],
-    join: Callable[[AllOf | AnyOf, tuple[_T, ...]], _T],
-) -> _T:
-    """Rebuild from the tests up, without recursion: users nest predicates deeply."""
-    order: list[IndexPredicate] = []
-    todo = [predicate]
-    while todo:
-        node = todo.pop()
-        order.append(node)
-        if isinstance(node, AllOf | AnyOf):
-            todo.extend(node.legs)
-    built: list[_T] = []  # in reversed order, operands precede their node, left to right
-    for node in reversed(order):
-        if isinstance(node, AllOf | AnyOf):
-            first = len(built) - len(node.legs)
-            built[first:] = [join(node, tuple(built[first:]))]
-        else:
-            built.append(leaf(node))
-    return built[0]
-
-
 def tests(predicate: IndexPredicate) -> Iterable[Test]:
     """Return every test, from left to right."""
-    todo = [predicate]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, AllOf | AnyOf):
-            todo.extend(reversed(node.legs))
-        elif not isinstance(node, AlwaysFalse):
-            yield node
+    return (test for test in walk(predicate) if not isinstance(test, AlwaysFalse))
 
 
 def has_always_false(predicate: IndexPredicate) -> bool:
     """Return whether a part is AlwaysFalse, so that the list of all files is needed."""
-    return fold(
-        predicate, leaf=lambda test: isinstance(test, AlwaysFalse), join=lambda _, legs: any(legs)
-    )
+    return any(isinstance(test, AlwaysFalse) for test in walk(predicate))
 
 
 def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:

@@ -9,7 +9,7 @@ That is why `negate` may turn `a = 5` into `a != 5`: a null `a` satisfies neithe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ __all__ = [
     "EndsWith",
     "In",
     "IsNull",
+    "Joined",
     "Leaf",
     "Op",
     "Or",
@@ -44,6 +45,7 @@ __all__ = [
     "leaves",
     "map_leaves",
     "negate",
+    "walk",
     "wildcards",
 ]
 
@@ -197,15 +199,21 @@ class Unknown:
     reason: str = ""
 
 
+class Joined:
+    """A node over operands, its `legs`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class And:
+class And(Joined):
     """True where every operand is. `And(())` is true for all rows."""
 
     legs: tuple[Predicate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
+class Or(Joined):
     """True where some operand is. `Or(())` is true for no row."""
 
     legs: tuple[Predicate, ...]
@@ -252,13 +260,7 @@ def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Pre
 
 def leaves(predicate: Predicate) -> Iterable[Leaf]:
     """Return every leaf, from left to right."""
-    todo = [predicate]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, And | Or):
-            todo.extend(reversed(node.legs))
-        elif not isinstance(node, Unknown):
-            yield node
+    return (leaf for leaf in walk(predicate) if not isinstance(leaf, Unknown))
 
 
 def fits(leaf: Leaf, domain: Domain) -> bool:
@@ -331,26 +333,37 @@ def _is_value(value: object, domain: Domain) -> bool:
     return True
 
 
+def walk(root: Any) -> Iterator[Any]:
+    """Yield the nodes without operands, from left to right."""
+    todo = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Joined):
+            todo.extend(reversed(node.legs))  # type: ignore[attr-defined]  # And, Or and their kin
+        else:
+            yield node
+
+
 def fold(
-    predicate: Predicate,
+    root: Any,
     *,
-    leaf: Callable[[Leaf | Unknown], _T],
-    join: Callable[[And | Or, tuple[_T, ...]], _T],
-    legs: Callable[[And | Or], tuple[Predicate, ...]] = attrgetter("legs"),
+    leaf: Callable[[Any], _T],
+    join: Callable[[Any, tuple[_T, ...]], _T],
+    legs: Callable[[Any], Sequence[Any]] = attrgetter("legs"),
 ) -> _T:
     """Rebuild from the leaves up, without recursion: 2,000 conditions joined one by one with `|` in
     a DataFrame are nested 2,000 deep.
     """
-    order: list[tuple[Predicate, int]] = []
-    todo = [predicate]
+    order: list[tuple[Any, int]] = []
+    todo = [root]
     while todo:
         node = todo.pop()
-        below = legs(node) if isinstance(node, And | Or) else ()
+        below = legs(node) if isinstance(node, Joined) else ()
         order.append((node, len(below)))
         todo.extend(below)
     built: list[_T] = []  # in reversed order, operands precede their node, left to right
     for node, count in reversed(order):
-        if isinstance(node, And | Or):
+        if isinstance(node, Joined):
             first = len(built) - count
             built[first:] = [join(node, tuple(built[first:]))]
         else:

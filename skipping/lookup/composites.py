@@ -98,7 +98,6 @@ def with_tuples(
     budget = _Budget(most_leaves - sum(1 for _ in leaves(predicate)))
     found = fold(
         predicate,
-        legs=lambda node: node.legs,
         leaf=lambda leaf: _Found(leaf, {}),
         join=lambda node, legs: (
             _of_all(legs, composites, budget) if isinstance(node, And) else _of_one(legs, budget)

@@ -24,13 +24,10 @@ from providers.values import successor
 
 __all__ = [
     "MAPPED",
-    "NOTHING",
     "RULES",
-    "TRANSFORMS",
     "WIDENED",
     "Bound",
     "BoundRule",
-    "TransformRule",
     "find_rule",
     "find_transform",
     "rules_as_json",
