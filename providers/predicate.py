@@ -200,7 +200,7 @@ class Unknown:
 
 
 class Joined:
-    """A node over operands, its `legs`."""
+    """A node over operands."""
 
     __slots__ = ()
 
