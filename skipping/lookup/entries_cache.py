@@ -114,7 +114,7 @@ class EntriesCache:
 
     def _load(self, index: IndexId, timeout: float | None) -> CachedEntries:
         def load() -> CachedEntries:
-            return self._finish(index, self._store.catalogue(index, told=on_progress))
+            return self._finish(index, self._store.catalogue(index, on_progress=on_progress))
 
         def on_progress(partial: Callable[[], Catalogue]) -> None:
             self._loads.tell(index, lambda: self._advance(index, partial()))

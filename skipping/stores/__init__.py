@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from providers.errors import NoStore
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
@@ -115,7 +116,7 @@ class Catalogue:
         return Catalogue(change.generation, below, files, pa.array([], pa.int64()))
 
 
-Told: TypeAlias = Callable[[Callable[[], Catalogue]], object]
+OnProgress: TypeAlias = Callable[[Callable[[], Catalogue]], object]
 """Receives a function that returns the entries read so far, as a partial result."""
 
 
@@ -174,12 +175,7 @@ class IndexStore(Protocol):
         """Reserve `n` ordinals. No other call ever gets one of them."""
 
     def write(
-        self,
-        index: IndexId,
-        entries: pa.Table,
-        *,
-        revision: Revision,
-        token: int | None = None,
+        self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
     ) -> None:
         """Add entries and sketches, all or nothing. An entry keeps its ordinal.
 
@@ -204,7 +200,7 @@ class IndexStore(Protocol):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Catalogue:
         """Return the entries, or those that changed after generation `since`.
 
@@ -212,8 +208,8 @@ class IndexStore(Protocol):
         `s3_known`; a field without values is a column of nulls. Raises StoreError after `timeout`
         seconds (None: the store's default) and for an erased index, and Rewound if `since` is not
         among the generations that the store remembers.
-        While a store reads all entries, it may call `told` with those read so far, for callers
-        that cannot wait for the rest.
+        While a store reads all entries, it may call `on_progress` with those read so far, for
+        callers that cannot wait for the rest.
         """
 
     def size(self, index: IndexId) -> int | None:
@@ -246,3 +242,11 @@ class IndexStore(Protocol):
         StoreError after `timeout` seconds, and Rewound if the store does not remember the
         generation. A test that the store cannot evaluate prunes nothing.
         """
+
+
+def list_definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
+    """Return every definition in a store; none if nothing was created yet."""
+    try:
+        return store.definitions()
+    except NoStore:
+        return ()

@@ -101,7 +101,6 @@ def _count_entries(store: SqliteStore) -> list[tuple[Versioned[Definition], int]
 
 
 def _verify(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> CopyResult:
-    """Read all entries, which verifies their checksums."""
     total = 0
     for each, files in counted:
         with progress(files, "files", f"verify {each.value.name}") as bar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -34,6 +34,14 @@ PORTION = 1 << 30
 """The most bytes of entries in one chunk. Arrow's offsets end at 2 GiB."""
 
 _SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
+_NAMED = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+TYPES = {
+    **_NAMED,
+    **{f"list<{name}>": pa.list_(type) for name, type in _NAMED.items()},
+    "large_binary": pa.large_binary(),
+}
+"""The types of fields by their names in a store."""
+_NAMES = {type: name for name, type in TYPES.items()}
 _NOT_NULL = ("ordinal", "path", "size")
 
 
@@ -115,6 +123,7 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
 
 
 _Sliced = TypeVar("_Sliced", pa.Array, pa.RecordBatch)
+_Identity = TypeVar("_Identity", bound=Hashable)
 
 
 def _pieces(whole: _Sliced) -> Iterator[_Sliced]:
@@ -161,6 +170,49 @@ def _scalar(type: pa.DataType) -> pa.DataType:
 def is_scalar(type: pa.DataType) -> bool:
     """Return whether a column of this type is a SCALAR field, a known flag or null."""
     return not (pa.types.is_list(type) or pa.types.is_large_binary(type))
+
+
+def declare_fields(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
+    """Return the types of fields with those of the entries; raise StoreError for another type."""
+    grown = dict(fields)
+    for field in entries.schema:
+        if field.name not in IDENTITY.names:
+            type = _NAMES[field.type]
+            if grown.setdefault(field.name, type) != type:
+                raise StoreError(f"{field.name} has type {grown[field.name]}, not {type}")
+    return grown
+
+
+def place_rows(
+    ordinals: Sequence[int],
+    identities: Sequence[_Identity],
+    holders: Mapping[_Identity, int],
+    owners: Mapping[int, _Identity],
+    *,
+    removed: Container[int],
+    end: int,
+) -> list[int]:
+    """Return the rows that have the ordinal of their file: new entries, and existing ones.
+
+    Of the existing entries, `holders` has the ordinal of each identity and `owners` the identity of
+    each ordinal; `removed` are ordinals that had an entry, and `end` is the first that is not
+    reserved. Rows that lost a race or were removed are left out. Raises StoreError for an ordinal
+    that belongs to another file.
+    """
+    held, named = dict(holders), dict(owners)
+    placed = []
+    for row, (ordinal, identity) in enumerate(zip(ordinals, identities, strict=True)):
+        if ordinal >= end:
+            raise StoreError(f"ordinal {ordinal} was never reserved")
+        if held.setdefault(identity, ordinal) != ordinal:  # a race was lost
+            continue
+        if ordinal in removed:  # from a late writer: the file has to be written again
+            del held[identity]
+            continue
+        if named.setdefault(ordinal, identity) != identity:
+            raise StoreError(f"ordinal {ordinal} belongs to another file")
+        placed.append(row)
+    return placed
 
 
 def sketches(names: Sequence[str]) -> dict[str, list[str]]:

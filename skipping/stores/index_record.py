@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
-from providers.errors import Conflict, StoreError
+from providers.errors import Conflict, Rewound, StoreError
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import Generation
@@ -59,6 +59,14 @@ class IndexRecord:
     def has_been(self, generation: Generation) -> bool:
         """Return whether a generation is the present one, or one of those before it."""
         return not generation or generation in self.recent
+
+    def require_generation(self, generation: Generation | None, location: str) -> None:
+        """Raise Rewound unless the store remembers a generation."""
+        if generation is not None and not self.has_been(generation):
+            raise Rewound(
+                f"the store {location} does not remember this generation of index {self.index}: it "
+                "was restored, or has changed many times since; read its entries again"
+            )
 
     def require_token(self, token: int | None) -> None:
         """Raise Conflict if another owner holds the lease now."""

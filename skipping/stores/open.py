@@ -86,7 +86,6 @@ def missing_folder(store: IndexStore) -> Path | None:
 
 
 def _mask_user(url: str) -> str:
-    """Replace the user and password of an address."""
     return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 
 

@@ -10,8 +10,9 @@ A file that is not here, has another layout or too few bytes is not pruned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from skipping.stores.entries import bitmap_of
 _Numbers = npt.NDArray[np.int64]
 _Octets = npt.NDArray[np.uint8]
 _Words = npt.NDArray[np.uint64]
+_Word = TypeVar("_Word", np.uint8, np.uint64)
 
 HEAVY = 100_000_000
 """Keys times files above which a test needs bit slices; below, a script takes up to a second."""
@@ -33,7 +35,7 @@ HEAVY = 100_000_000
 NOBODY = -1
 """The ordinal of a column of bits without a file."""
 
-_TURNED = 1 << 22  # bytes to transpose at a time
+_AT_ONCE = 1 << 23  # bits to unpack at a time, a byte for each
 _LOOK = 256  # keys between two looks at the clock
 _STEPS = 4  # rows between two checks whether a file is left
 
@@ -72,18 +74,8 @@ class Block:
         bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
         if bits.size and not 0 <= bits.min() <= bits.max() < len(self.rows):
             return self.files[:0]
-        found = np.zeros(self.rows.shape[1], np.uint64)
-        held = np.empty_like(found)
-        for number, key in enumerate(bits.tolist()):
-            if not number % _LOOK:
-                in_time()
-            held.fill(~np.uint64(0))
-            for step, position in enumerate(key, 1):
-                held &= self.rows[position]
-                if not step % _STEPS and not held.any():
-                    break
-            found |= held
-        has_none = np.unpackbits(found.view(np.uint8), bitorder="little") == 0
+        blank = np.zeros(self.rows.shape[1], np.uint64)
+        has_none = ~match_some_key(bits, self.rows.__getitem__, blank, in_time)
         files: _Numbers = self.files[has_none & (self.files != NOBODY)]
         return files
 
@@ -139,20 +131,70 @@ def slices_name(test: BitsSet) -> str:
     return f"{test.sketch}_{test.field}"
 
 
-def block_of(layout: int, files: _Numbers, turned: _Octets) -> Block:
-    """Return a block; `turned` has a row for each byte of the values, a column for each file."""
-    length, n = turned.shape
+def block_of(layout: int, files: _Numbers, values: _Octets) -> Block:
+    """Return a block; `values` has a row for each file."""
+    n, length = values.shape
     places = np.full(-(-n // 64) * 64, NOBODY, np.int64)
     places[:n] = files
-    octets = np.zeros((8 * length, len(places) // 8), np.uint8)
-    step = max(64, _TURNED // max(length, 1) // 64 * 64)
-    for start in range(0, n, step):
-        some = np.ascontiguousarray(turned[:, start : start + step])
-        to = slice(start // 8, start // 8 + -(-some.shape[1] // 8))
-        for bit in range(8):
-            mask = np.uint8(1 << bit)
-            octets[bit::8, to] = np.packbits(some & mask, axis=1, bitorder="little")
-    return Block(layout, places, octets.view(np.uint64))
+    rows = np.zeros((8 * length, len(places) // 8), np.uint8)
+    rows[:, : -(-n // 8)] = transpose(values)
+    return Block(layout, places, rows.view(np.uint64))
+
+
+def transpose(values: _Octets) -> _Octets:
+    """Return the bits of values: a row for each position, a column for eight values."""
+    n, length = values.shape
+    rows = np.empty((8 * length, -(-n // 8)), np.uint8)
+    for start, end in _steps(length, 8 * n):
+        bits = np.unpackbits(values[:, start:end], axis=1, bitorder="little")
+        rows[8 * start : 8 * end] = np.packbits(bits.T, axis=1, bitorder="little")
+    return rows
+
+
+def transpose_back(rows: _Octets) -> _Octets:
+    """Return the values whose bits these are, a row for each."""
+    length, n = len(rows) // 8, 8 * rows.shape[1]
+    values = np.empty((n, length), np.uint8)
+    for start, end in _steps(length, 8 * n):
+        bits = np.unpackbits(rows[8 * start : 8 * end], axis=1, bitorder="little")
+        values[:, start:end] = np.packbits(bits.T, axis=1, bitorder="little")
+    return values
+
+
+def select_columns(rows: _Octets, stay: npt.NDArray[np.bool_]) -> _Octets:
+    """Return the bits of these values only, packed."""
+    left = np.empty((len(rows), -(-np.count_nonzero(stay) // 8)), np.uint8)
+    for start, end in _steps(len(rows), len(stay)):
+        bits = np.unpackbits(rows[start:end], axis=1, bitorder="little")[:, stay]
+        left[start:end] = np.packbits(bits, axis=1, bitorder="little")
+    return left
+
+
+def _steps(rows: int, bits: int) -> Iterator[tuple[int, int]]:
+    """Split rows of `bits` bits into ranges to unpack, a byte for each bit."""
+    step = max(1, _AT_ONCE // max(bits, 1))
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
+
+def match_some_key(
+    keys: _Numbers,
+    row_of: Callable[[int], npt.NDArray[_Word]],
+    like: npt.NDArray[_Word],
+    in_time: Callable[[], object],
+) -> npt.NDArray[np.bool_]:
+    """Return the places that have the bits of all positions of some key; `like` is one row."""
+    found = np.zeros_like(like)
+    held = np.empty_like(like)
+    for number, key in enumerate(keys.tolist()):
+        if not number % _LOOK:
+            in_time()
+        held.view(np.uint8).fill(0xFF)
+        for step, position in enumerate(key, 1):
+            held &= row_of(position)
+            if not step % _STEPS and not held.any():
+                break
+        found |= held
+    return np.unpackbits(found.view(np.uint8), bitorder="little").astype(np.bool_)
 
 
 def _without(block: Block, gone: _Numbers) -> Block:
@@ -192,11 +234,7 @@ def _join_blocks(blocks: Sequence[Block]) -> Block:
         return Block(blocks[0].layout, files, np.concatenate([b.rows for b in blocks], axis=1))
     places = np.full(-(-n // 64) * 64, NOBODY, np.int64)
     places[:n] = files[live]
-    octets = np.zeros((len(blocks[0].rows), len(places) // 8), np.uint8)
-    step = max(1, _TURNED // len(files))
-    for start in range(0, len(octets), step):
-        some = np.concatenate([block.rows[start : start + step] for block in blocks], axis=1)
-        bits = np.unpackbits(some.view(np.uint8), axis=1, bitorder="little")[:, live]
-        packed = np.packbits(bits, axis=1, bitorder="little")
-        octets[start : start + step, : packed.shape[1]] = packed
-    return Block(blocks[0].layout, places, octets.view(np.uint64))
+    rows = np.zeros((len(blocks[0].rows), len(places) // 8), np.uint8)
+    both = np.concatenate([block.rows for block in blocks], axis=1).view(np.uint8)
+    rows[:, : -(-n // 8)] = select_columns(both, live)
+    return Block(blocks[0].layout, places, rows.view(np.uint64))

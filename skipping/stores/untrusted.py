@@ -20,6 +20,12 @@ from providers.errors import Damaged
 
 # Arrow also raises OSError and MemoryError for bytes that are not a message.
 _REFUSALS = (pa.ArrowException, struct.error, ValueError, OverflowError, OSError, MemoryError)
+INVALID = (
+    *(pa.ArrowException, struct.error, ValueError, TypeError, LookupError, AttributeError),
+    *(ArithmeticError, RecursionError),
+)
+"""Errors that data of another form raises where it is used."""
+
 _MOST_COLUMNS = 10_000
 _MOST_NAME = 1_000  # bytes
 _CACHED = 1 << 14  # bytes of a schema

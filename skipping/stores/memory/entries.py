@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.errors import StoreError
-from skipping.stores import IDENTITY
-from skipping.stores.entries import PORTION, sketches, take_rows
+from skipping.stores import IDENTITY, identities
+from skipping.stores.entries import PORTION, place_rows, sketches, take_rows
 
 
 def place_entries(
@@ -19,42 +19,26 @@ def place_entries(
 ) -> tuple[pa.Table, list[int], list[int]]:
     """Append the new entries; return all entries, and for each accepted row its place and number.
 
-    `end` is the first ordinal that is not reserved; `removed` are ordinals that had an entry.
+    `end` and `removed` as in `place_rows`.
     """
     # Only entries with the ordinal or path of a row matter, and those are few.
     near = np.flatnonzero(
         np.isin(base["ordinal"].to_numpy(), entries["ordinal"].to_numpy())
         | pc.is_in(base["path"], value_set=entries["path"].combine_chunks()).to_numpy()
     )
-    some = base.select(IDENTITY.names[:4]).take(pa.array(near))
-    found = list(zip(*(some[n].to_pylist() for n in IDENTITY.names[:4]), strict=True))
-    at = {identity[0]: row for row, identity in zip(near.tolist(), found, strict=True)}
-    held_by = {identity[0]: identity for identity in found}
-    holder = {identity[1:]: identity[0] for identity in found}
-    created: list[int] = []
-    places: list[int] = []
-    rows: list[int] = []
-    incoming = zip(*(entries[name].to_pylist() for name in IDENTITY.names[:4]), strict=True)
-    for row, identity in enumerate(incoming):
-        ordinal = identity[0]
-        if ordinal >= end:
-            raise StoreError(f"ordinal {ordinal} was never reserved")
-        held = holder.setdefault(identity[1:], ordinal)
-        if held != ordinal:  # a race was lost
-            continue
-        if ordinal in removed:  # from a late writer: the file has to be written again
-            del holder[identity[1:]]
-            continue
-        if ordinal not in at:
-            at[ordinal] = len(base) + len(created)
-            held_by[ordinal] = identity
-            created.append(row)
-        elif held_by[ordinal] != identity:
-            raise StoreError(f"ordinal {ordinal} belongs to another file")
-        places.append(at[ordinal])
-        rows.append(row)
+    some = base.select(IDENTITY.names).take(pa.array(near))
+    at = dict(zip(some["ordinal"].to_pylist(), near.tolist(), strict=True))
+    owners = dict(zip(at, identities(some), strict=True))
+    holders = {identity: ordinal for ordinal, identity in owners.items()}
+    ordinals = entries["ordinal"].to_pylist()
+    rows = place_rows(
+        ordinals, list(identities(entries)), holders, owners, removed=removed, end=end
+    )
+    created = [row for row in rows if ordinals[row] not in owners]
+    at |= {ordinals[row]: place for place, row in enumerate(created, len(base))}
     new = entries.select(IDENTITY.names).take(pa.array(created, pa.int64()))
-    return pa.concat_tables([base, new], promote_options="default"), places, rows
+    merged = pa.concat_tables([base, new], promote_options="default")
+    return merged, [at[ordinals[row]] for row in rows], rows
 
 
 def fill_sketches(

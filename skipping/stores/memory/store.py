@@ -20,15 +20,9 @@ from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, Versioned
-from skipping.stores import IDENTITY, Catalogue, Generation, Told, find_identities
-from skipping.stores.entries import (
-    can_answer,
-    check_entries,
-    compact,
-    is_scalar,
-    take_rows,
-)
-from skipping.stores.epochs import next_generation, rewound_error
+from skipping.stores import IDENTITY, Catalogue, Generation, OnProgress, find_identities
+from skipping.stores.entries import can_answer, check_entries, compact, is_scalar, take_rows
+from skipping.stores.epochs import next_generation
 from skipping.stores.fork_safety import Lock
 from skipping.stores.index_record import IndexRecord, RecordStore, require_record
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
@@ -78,7 +72,6 @@ class MemoryStore(RecordStore[IndexState]):
         return f"memory:{self._name}"
 
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Return every definition; see `IndexStore`."""
         with self._lock:
             found = list(self._indexes.values())
         return tuple(record.versioned for record in found if record.definition is not None)
@@ -86,13 +79,11 @@ class MemoryStore(RecordStore[IndexState]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """Return the definition of an index; see `IndexStore`."""
         with self._lock:
             found = self._indexes.get(index)
         return None if found is None or found.definition is None else found.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         index, table = definition.index, definition.table
         with self._lock:
             live = (
@@ -107,14 +98,8 @@ class MemoryStore(RecordStore[IndexState]):
         return record.revision
 
     def write(
-        self,
-        index: IndexId,
-        entries: pa.Table,
-        *,
-        revision: Revision,
-        token: int | None = None,
+        self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
     ) -> None:
-        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
 
         def add(found: IndexState) -> IndexState:
@@ -145,7 +130,6 @@ class MemoryStore(RecordStore[IndexState]):
         self._update(index, add)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Remove entries; ignore ordinals without an entry."""
 
         def take(found: IndexState) -> IndexState:
             there = found.entries["ordinal"].to_numpy()
@@ -163,7 +147,6 @@ class MemoryStore(RecordStore[IndexState]):
         self._update(index, take)
 
     def erase(self, index: IndexId) -> None:
-        """Delete a dropped index; raise StoreError while it is live."""
         with self._lock:
             erased = require_record(self._indexes.get(index), index, erased=True).with_nothing()
             self._indexes[index] = IndexState(index=index, revision=erased.revision, dropped=True)
@@ -175,12 +158,10 @@ class MemoryStore(RecordStore[IndexState]):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Catalogue:
-        """Return the entries sorted by ordinal, or those changed after `since`."""
         found = self._read(index)
-        if since is not None and not found.has_been(since):
-            raise rewound_error(self.location, index)
+        found.require_generation(since, self.location)
         entries = found.entries
         removed = [o for o, g in found.removed.items() if since is not None and g > since]
         below = int(pc.max(entries["ordinal"]).as_py()) + 1 if len(entries) else 0
@@ -200,14 +181,12 @@ class MemoryStore(RecordStore[IndexState]):
         return int(self._read(index).entries.nbytes)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Return the ordinal of each file, or null."""
         entries = self._read(index).entries
         near = entries.select(IDENTITY.names)
         near = near.filter(pc.is_in(near["path"], value_set=files["path"].combine_chunks()))
         return near["ordinal"].combine_chunks().take(find_identities(files, near))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """Yield all entries with all their sketches."""
         entries = self._read(index).entries
         for batch in entries.to_batches():
             yield pa.Table.from_batches([batch])
@@ -221,11 +200,9 @@ class MemoryStore(RecordStore[IndexState]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         found = self._read(index)
-        if generation is not None and not found.has_been(generation):
-            raise rewound_error(self.location, index)
+        found.require_generation(generation, self.location)
         entries = found.entries
         entries = entries.slice(0, int(np.searchsorted(entries["ordinal"].to_numpy(), below)))
         types = dict(zip(entries.schema.names, entries.schema.types, strict=True))

@@ -72,4 +72,4 @@ def _blocks(
             if 64 * int(length) * -(-len(rows) // 64) > most:
                 raise TooLarge(f"values of {length:,} bytes do not fit into the cache")
             octets = np.frombuffer(b"".join([values[row] for row in rows]), np.uint8)
-            yield block_of(layout, files[rows], octets.reshape(len(rows), length).T)
+            yield block_of(layout, files[rows], octets.reshape(len(rows), length))

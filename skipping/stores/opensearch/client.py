@@ -105,7 +105,7 @@ class _Connection(Connection):
 
 
 class Client:
-    """A client of one server for several threads; a pickled copy has its own connections."""
+    """A client of one server. Several threads can use it."""
 
     def __init__(self, server: str, access: Access, *, patience: float) -> None:
         self.server = server
@@ -115,9 +115,6 @@ class Client:
         self._wire = Wire(server, ca=access.ca, certificate=access.certificate, key=access.key)
         self._made: OpenSearch | None = None
         self._lock = Lock()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _client, (self.server, self._access, self.patience)
 
     def call(
         self,
@@ -148,8 +145,7 @@ class Client:
             except Refused as error:
                 if error.status != _LOAD or time.monotonic() + pause >= deadline:
                     raise
-            time.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = _back_off(pause)
 
     def search(
         self, index: str, body: Body, *, timeout: float | None = None, most: int | None = None
@@ -254,8 +250,7 @@ class Client:
             if lines:
                 if time.monotonic() + pause >= deadline:
                     raise StoreError(f"{self.server} is too busy to write: try again later")
-                time.sleep(pause * random.uniform(0.5, 1))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = _back_off(pause)
 
     def _bulk_once(self, index: str, lines: list[str]) -> list[str]:
         """Send lines; return those to send again."""
@@ -342,16 +337,18 @@ class Client:
             return self._made
 
 
-def _client(server: str, access: Access, patience: float) -> Client:
-    return Client(server, access, patience=patience)
-
-
 def _login(access: Access) -> dict[str, str]:
     if access.user is None:
         return {}
     # As UTF-8, which servers expect; urllib3 would take Latin-1.
     pair = base64.b64encode(f"{access.user}:{access.password}".encode())
     return {"authorization": f"Basic {pair.decode()}"}
+
+
+def _back_off(pause: float) -> float:
+    """Sleep for about this time, and return the next one."""
+    time.sleep(pause * random.uniform(0.5, 1))
+    return min(2 * pause, _LONGEST_PAUSE)
 
 
 def _chunks(lines: list[str]) -> list[list[str]]:

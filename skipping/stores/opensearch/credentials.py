@@ -140,11 +140,9 @@ class StartUp:
         store: str | None = None,
         user: str | None = None,
         password: str | None = None,
-        ca: str | None = None,
-        certificate: str | None = None,
-        key: str | None = None,
         insecure: bool = False,
         environment: Mapping[str, str] = os.environ,
+        **files: str | None,
     ) -> StartUp:
         """Return the configuration at start-up, with defaults from the environment."""
         store = (store or environment.get(STORE) or "").strip()
@@ -152,15 +150,12 @@ class StartUp:
             server=server(store) if store.partition(":")[0].lower() in SCHEMES else None,
             user=user or environment.get(USER) or None,
             password=password or environment.get(PASSWORD) or None,
-            ca=ca,
-            certificate=certificate,
-            key=key,
+            **files,
             insecure=insecure or environment.get(INSECURE, "").lower() == "true",
         )
 
 
 def _is_same(path: str, other: str | None) -> bool:
-    """Return whether two paths name the same file."""
     if other is None:
         return False
     try:

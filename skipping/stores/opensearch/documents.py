@@ -26,7 +26,7 @@ from providers.errors import StoreError
 from skipping.config.index_settings import index_settings, read_index_settings
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY
-from skipping.stores.entries import is_scalar, sketches
+from skipping.stores.entries import TYPES, is_scalar, place_rows, sketches
 from skipping.stores.opensearch.client import Body
 from skipping.stores.opensearch.registry import FORMAT
 
@@ -44,12 +44,6 @@ each shard; more shards do not take more in total."""
 
 _LIMIT = 20_000
 """The most fields of an OpenSearch index: those of the most columns, and their names."""
-
-_SCALARS = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
-TYPES = {**_SCALARS, **{f"list<{name}>": pa.list_(type) for name, type in _SCALARS.items()}}
-TYPES["large_binary"] = pa.large_binary()
-"""The types of fields by their names in the registry."""
-_NAMES = {type: name for name, type in TYPES.items()}
 
 _MAPPED: dict[str, Body] = {
     "bool": {"type": "boolean"},
@@ -154,11 +148,6 @@ def folder_of(type: pa.DataType) -> str:
     return TERMS if pa.types.is_list(type) else BYTES
 
 
-def name_of(type: pa.DataType) -> str:
-    """Return the name of a type in the registry."""
-    return _NAMES[type]
-
-
 def encode_values(values: pa.Array) -> list[Any]:
     """Return values as documents and queries have them."""
     if values.type == pa.binary():
@@ -192,10 +181,13 @@ def documents(
     `names` are the rows' identities, `end` is the first ordinal that is not reserved. Raises
     StoreError for an ordinal that belongs to another file.
     """
+    ordinals = entries["ordinal"].to_pylist()
     made = []
-    for row, ordinal in _place_rows(entries["ordinal"].to_pylist(), names, found, end):
-        body: Body = {"ordinal": ordinal, "generation": generation}
-        if ordinal not in found.entries:
+    for row in place_rows(
+        ordinals, names, found.holders, found.entries, removed=found.removed, end=end
+    ):
+        body: Body = {"ordinal": ordinals[row], "generation": generation}
+        if ordinals[row] not in found.entries:
             body["identity"] = names[row]
             for name in IDENTITY.names[1:]:
                 body[name] = entries[name][row].as_py()
@@ -223,26 +215,6 @@ def documents(
         for _, body in made
         if len(body) > 2  # it has something new
     ]
-
-
-def _place_rows(
-    ordinals: Sequence[int], names: Sequence[str], found: Found, end: int
-) -> Iterable[tuple[int, int]]:
-    """Return rows with their ordinals, except those that lost a race or were removed."""
-    holders, there = dict(found.holders), dict(found.entries)
-    placed = []
-    for row, (ordinal, name) in enumerate(zip(ordinals, names, strict=True)):
-        if ordinal >= end:
-            raise StoreError(f"ordinal {ordinal} was never reserved")
-        if holders.setdefault(name, ordinal) != ordinal:  # a race was lost
-            continue
-        if ordinal in found.removed:  # from a late writer: the file has to be written again
-            del holders[name]
-            continue
-        if there.setdefault(ordinal, name) != name:
-            raise StoreError(f"ordinal {ordinal} belongs to another file")
-        placed.append((row, ordinal))
-    return placed
 
 
 def _column(values: pa.Array) -> list[Any]:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import pyarrow.compute as pc
@@ -225,9 +225,10 @@ class IndexSearch:
                 return read_slices(self.entries, test, slices, most=self.fields.most)
             types = types_of(record.fields)
             names = [n for n in types if n.startswith(f"{name}_") and is_scalar(types[n])]
-            if not isinstance(cached, Catalogue):
-                return self.entries.scalars(names)
-            return apply_change(cached, self.entries.scalars(names, since=cached.generation))
+            since = cached.generation if isinstance(cached, Catalogue) else None
+            found = self.entries.catalogue(names, since=since)
+            found = replace(found, files=found.files.select(["ordinal", *names]))
+            return apply_change(cached, found) if isinstance(cached, Catalogue) else found
 
         try:
             newest = self.fields.load(record.index, name, read, deadline=deadline)
@@ -255,5 +256,4 @@ class IndexSearch:
 
 
 def _cache_name(test: _Local) -> str:
-    """Return the name under which a test's fields are cached."""
     return slices_name(test) if isinstance(test, BitsSet) else test.sketch

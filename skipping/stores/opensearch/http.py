@@ -107,7 +107,7 @@ class Wire:
             raise Overdue(f"{self._server}: all {_LINES} connections are in use")
         try:
             most = limits.RESPONSE if most is None else most
-            return self._exchange(method, path, body, headers, deadline, most)
+            return self._exchange(self._line(deadline), (method, path, body), headers, most)
         except TimeoutError as error:
             raise Overdue(
                 f"{self._server} did not answer within {max(0.0, deadline - began):.3g} s"
@@ -127,23 +127,16 @@ class Wire:
 
     def _exchange(
         self,
-        method: str,
-        path: str,
-        body: bytes | None,
+        line: http.client.HTTPConnection,
+        request: tuple[str, str, bytes | None],
         headers: Mapping[str, str],
-        deadline: float,
         most: int,
     ) -> Reply:
-        line = self._line(deadline)
         whole = False
         try:
             asked = secrets.token_hex(8)
-            line.request(
-                method,
-                path,
-                body,
-                {**headers, "accept-encoding": "identity", "x-opaque-id": asked},
-            )
+            own = {"accept-encoding": "identity", "x-opaque-id": asked}
+            line.request(*request, {**headers, **own})
             response = line.getresponse()
             said = {name.lower(): value for name, value in response.getheaders()}
             # A proxy may drop the header; the caller checks the response itself, too.
@@ -343,7 +336,6 @@ def _speaks(sock: socket.socket) -> bool:
 
 
 def _describe_error(error: Exception) -> str:
-    """Describe an error without text from the server."""
     if isinstance(error, http.client.HTTPException):
         return type(error).__name__
     return str(error.strerror or error)[:200] if isinstance(error, OSError) else "no answer"

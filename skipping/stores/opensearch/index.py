@@ -15,7 +15,7 @@ from providers.errors import Damaged, StoreError
 from skipping.model.definition import Definition
 from skipping.stores import IDENTITY, Catalogue, Generation
 from skipping.stores.entries import is_scalar
-from skipping.stores.epochs import epoch_of, rewound_error
+from skipping.stores.epochs import epoch_of
 from skipping.stores.opensearch.client import PAGE_SIZE, Body, Client, Refused
 from skipping.stores.opensearch.commits import LostHistory
 from skipping.stores.opensearch.documents import (
@@ -180,8 +180,7 @@ class Entries:
         types = types_of(record.fields)
         if any(not is_scalar(types.get(name, pa.null())) for name in fields):
             raise StoreError(f"{', '.join(fields)}: only SCALAR fields can be read here")
-        if since is not None and not record.has_been(since):
-            raise rewound_error(self._client.server, self._name)
+        record.require_generation(since, self._client.server)
         if not record.generation:
             return Catalogue(0, 0, table_of((), fields, types), pa.array([], pa.int64()))
         if since is None and (packed := self._read_pages(fields, timeout=timeout)) is not None:
@@ -199,35 +198,6 @@ class Entries:
         files = table_of((s for s in sources if s["ordinal"] not in gone), fields, types)
         removed = [] if since is None else self.find_tombstones(after, timeout=timeout)
         return Catalogue(record.generation, _below(files), files, pa.array(removed, pa.int64()))
-
-    def scalars(self, fields: Sequence[str], *, since: Generation | None = None) -> Catalogue:
-        """Return `ordinal` and SCALAR fields only, in a third of the time of `catalogue`."""
-        record = self.record
-        if since is None and (packed := self._read_pages(fields)) is not None:
-            files = packed.select(["ordinal", *fields])
-            return Catalogue(record.generation, record.next, files, pa.array([], pa.int64()))
-        wanted = [name for name in fields if name in record.fields]
-        after = {"range": {"generation": {"gt": since or 0}}}
-        body = {
-            "query": self.visible(after, _ENTRY),
-            "_source": False,
-            "stored_fields": "_none_",
-            "docvalue_fields": wanted,
-        }
-        sources = [_flat(hit) for hit in self.pages(body, ORDER)]
-        if since is not None:
-            # Earlier documents of the same entries.
-            ordinals = sorted({source["ordinal"] for source in sources})
-            before = {"range": {"generation": {"lte": since}}}
-            for start in range(0, len(ordinals), _MANY):
-                some = {"terms": {"ordinal": ordinals[start : start + _MANY]}}
-                body["query"] = self.visible(before, some)
-                sources[:0] = [_flat(hit) for hit in self.pages(body, ORDER)]
-        gone = set(self.unswept())
-        kept = [source for source in sources if source["ordinal"] not in gone]
-        files = table_of(kept, fields, types_of(record.fields), identity=("ordinal",))
-        removed = [] if since is None else self.find_tombstones(after)
-        return Catalogue(record.generation, record.next, files, pa.array(removed, pa.int64()))
 
     def entries(self) -> Iterator[pa.Table]:
         """Yield all entries with all their sketches, in tables that `write` accepts.
@@ -381,7 +351,6 @@ class Entries:
 
 
 def _merge_trees(one: Body, other: Body) -> Body:
-    """Merge two trees."""
     merged = dict(one)
     for name, value in other.items():
         both = isinstance(value, dict) and isinstance(merged.get(name), dict)
@@ -390,7 +359,6 @@ def _merge_trees(one: Body, other: Body) -> Body:
 
 
 def _below(files: pa.Table) -> int:
-    """Return one more than the greatest ordinal."""
     return files["ordinal"][-1].as_py() + 1 if len(files) else 0
 
 
@@ -403,9 +371,3 @@ def _source(hit: Body) -> Body:
     if any(isinstance(value, list) for value in source.values()):
         raise StoreError(f"document {hit['_id']!r:.90} has a list where a value should be")
     return source
-
-
-def _flat(hit: Body) -> Body:
-    """Return the doc values of a hit in the form of a source."""
-    values = {name: value[0] for name, value in hit.get("fields", {}).items()}
-    return {"ordinal": hit["sort"][0], **values}

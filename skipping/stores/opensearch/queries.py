@@ -83,7 +83,6 @@ def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
 
 
 def _bits_query(test: BitsSet) -> Body:
-    """Return a query with one script for each layout."""
     asked = [
         {"bool": {"filter": [{"term": {f"{test.sketch}_{test.layout}": layout}}, script]}}
         for layout, keys in test.probes
@@ -121,7 +120,6 @@ def candidates_query(test: ContainsOther) -> Body:
 
 
 def _bounds(test: Test) -> Sequence[Value | None]:
-    """Return the bounds of a test's ranges."""
     match test:
         case FieldCompare(_, _, value):
             return [value]

@@ -205,7 +205,6 @@ class Registry:
         return self._change(self._key(index), at, refresh="true")[index]
 
     def _folder(self, key: str, index: IndexId) -> str:
-        """Return the OpenSearch index with the entries of a skipping index."""
         return f"{self._prefix}{key[:16]}-{_encode_id(index)}"
 
     def _parse(self, hit: Body) -> dict[IndexId, RegistryRecord]:
@@ -367,7 +366,6 @@ def _is_number(value: object) -> bool:
 
 
 def _key_of(format: str, id: str, root: str) -> str:
-    """Return the id of the document of a table."""
     return hashlib.sha256(json.dumps([format, id, root]).encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -21,34 +21,24 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, Versioned
-from skipping.stores import IDENTITY, Catalogue, Generation, Told
-from skipping.stores.entries import check_entries
-from skipping.stores.epochs import rewound_error
+from skipping.stores import Catalogue, Generation, OnProgress
+from skipping.stores.entries import check_entries, declare_fields
 from skipping.stores.fields import KEPT, Fields
 from skipping.stores.index_record import RecordStore
 from skipping.stores.opensearch.capabilities import CapabilityCache
 from skipping.stores.opensearch.client import Client
 from skipping.stores.opensearch.commits import Attempt, attempt
 from skipping.stores.opensearch.credentials import Access
-from skipping.stores.opensearch.documents import documents, identities, name_of, types_of
+from skipping.stores.opensearch.documents import documents, identities, types_of
 from skipping.stores.opensearch.evaluate import IndexSearch, cached_fields
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.packed_entries import pages
 from skipping.stores.opensearch.registry import Foreign, Registry, RegistryRecord
+from skipping.stores.untrusted import INVALID
 
 _PATIENCE = 30.0
 _LEASE = 30.0
 _RECLAIM = 60.0  # seconds between two checks of a writer for deleted documents
-_BROKEN = (
-    LookupError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-    pa.ArrowException,
-)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -60,7 +50,7 @@ def _raise_store_errors(use: Callable[_P, _T]) -> Callable[_P, _T]:
     def wrapper(*args: _P.args, **more: _P.kwargs) -> _T:
         try:
             return use(*args, **more)
-        except _BROKEN as error:
+        except (*INVALID, MemoryError) as error:
             raise StoreError(
                 f"the store has, or was given, invalid values ({type(error).__name__})"
             ) from error
@@ -100,9 +90,9 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         self._reclaimed: dict[str, float] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        client = self._client
-        kept = self._fields.most
-        return _store, (client.server, self._access, client.patience, self._lease, kept)
+        patience, kept = self._client.patience, self._fields.most
+        make = partial(OpenSearchStore, patience=patience, lease=self._lease, kept=kept)
+        return make, (self._client.server, self._access)
 
     @property
     def location(self) -> str:
@@ -113,7 +103,6 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Return every definition; see `IndexStore`."""
         found = tuple(
             Versioned(Definition.unreadable(index, str(record)), 0)
             if isinstance(record, Foreign)
@@ -128,7 +117,6 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """Return the definition of an index; see `IndexStore`."""
         try:
             record = self._registry.find(index, timeout=timeout)
         except Foreign as error:
@@ -137,7 +125,6 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         record = self._registry.define(definition, expect=expect)
         if not definition.dropped:
             self._name(record)
@@ -159,14 +146,8 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def write(
-        self,
-        index: IndexId,
-        entries: pa.Table,
-        *,
-        revision: Revision,
-        token: int | None = None,
+        self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
     ) -> None:
-        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
         names = identities(entries)
 
@@ -174,7 +155,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             record.require_writable(revision, token)
 
         with self._attempt(index, admit) as held:
-            fields = _merge_fields(held.record.fields, entries)
+            fields = declare_fields(held.record.fields, entries)
             kept = self._entries(held.record)
             found = kept.find(entries["ordinal"].to_pylist(), names)
             made = documents(entries, names, found, end=held.record.next, generation=held.number)
@@ -189,7 +170,6 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Remove entries; ignore ordinals without an entry."""
         with self._attempt(index, lambda record: None) as held:
             kept = self._entries(held.record)
             there = sorted(kept.find(ordinals.to_pylist(), ()).entries)
@@ -206,7 +186,6 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def erase(self, index: IndexId) -> None:
-        """Delete a dropped index; raise StoreError while it is live."""
         self._entries(self._registry.erase(index)).drop()
         self._fields.drop(index)
 
@@ -218,9 +197,8 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Catalogue:
-        """Return the entries sorted by ordinal, or those changed after `since`."""
         deadline = None if timeout is None else time.monotonic() + timeout
         entries = self._entries(self._read(index, timeout=timeout))
         left = None if deadline is None else deadline - time.monotonic()
@@ -228,17 +206,14 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """Yield all entries with all their sketches."""
         return self._entries(self._read(index)).entries()
 
     @_raise_store_errors
     def size(self, index: IndexId) -> int | None:
-        """Return the bytes of its primary shards; None without permission to ask."""
         return self._entries(self._read(index)).size()
 
     @_raise_store_errors
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Return the ordinal of each file, or null."""
         entries, names = self._entries(self._read(index)), identities(files)
         holders = entries.find((), names).holders
         removed = entries.find(list(holders.values()), ()).removed if holders else set()
@@ -255,12 +230,10 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         cached = cached_fields(self._fields, index, tests)
         record = self._read(index, timeout=timeout)
-        if generation is not None and not record.has_been(generation):
-            raise rewound_error(self.location, index)
+        record.require_generation(generation, self.location)
         below = min(below, record.next)
         entries = self._entries(record)
         search = IndexSearch(entries, self._fields, cached, self._cluster, below, deadline)
@@ -303,20 +276,3 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         if held.record.unswept is not None:
             self._entries(held.record).sweep(held.record.unswept, beat=held.beat)
             held.note(unswept=None)
-
-
-def _store(
-    server: str, access: Access, patience: float, lease: float, kept: int
-) -> OpenSearchStore:
-    return OpenSearchStore(server, access, patience=patience, lease=lease, kept=kept)
-
-
-def _merge_fields(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
-    """Return the fields with those of the entries added; raise StoreError for another type."""
-    grown = dict(fields)
-    for field in entries.schema:
-        if field.name not in IDENTITY.names:
-            type = name_of(field.type)
-            if grown.setdefault(field.name, type) != type:
-                raise StoreError(f"{field.name} has type {grown[field.name]}, not {type}")
-    return grown

@@ -12,7 +12,6 @@ so even "some other term" reads no more of the index than its keys.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,20 +24,13 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
-from providers.index_predicate import (
-    BitsSet,
-    Contains,
-    ContainsOther,
-    ContainsRange,
-    Test,
-)
+from providers.index_predicate import BitsSet, Contains, ContainsOther, ContainsRange, Test
 from skipping.stores import Catalogue
-from skipping.stores.entries import bitmap_where, can_answer
-from skipping.stores.sqlite.bit_slices import holds_for_some_key, read_groups
+from skipping.stores.entries import TYPES, bitmap_where, can_answer
+from skipping.stores.sqlite.bit_slices import read_groups
 from skipping.stores.sqlite.entries import Numbers, term_type
-from skipping.stores.sqlite.fields import TYPES
-from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import match_keys, match_range
+from skipping.stores.sqlite.segments import Parts
 
 _WIDE = 8  # ordinals for each file, up to which a lookup table is used
 _NO_LAYOUT = -1
@@ -53,19 +45,12 @@ class Snapshot:
     """One index in a read transaction; `held` are the cached fields of its generation."""
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        record: IndexRow,
-        held: Mapping[str, Catalogue | None],
-        *,
-        below: int,
-        deadline: float,
+        self, parts: Parts, held: Mapping[str, Catalogue | None], *, below: int, deadline: float
     ) -> None:
-        self._connection = connection
+        self._parts = parts
         self._held = held
         self._deadline = deadline
-        self._record = record
-        self._types = {name: TYPES[spelled] for name, spelled in record.fields.items()}
+        self._types = {name: TYPES[spelled] for name, spelled in parts.record.fields.items()}
         self._below = below
         self._files: dict[str, pa.Table] = {}
 
@@ -121,48 +106,37 @@ class Snapshot:
                 raise _GivenUp
 
         with suppress(_GivenUp):
-            for group in read_groups(self._connection, self._record, names[0]):
+            for group in read_groups(self._parts[names[0]]):
                 in_time()
-                rows = places.of(group.ordinals(self._connection))
+                rows = places.of(group.ordinals())
                 laid_out = layouts[rows]
                 for layout, keys in test.probes:
                     asked = laid_out == layout
                     if asked.any():
-                        some = holds_for_some_key(self._connection, group, keys, in_time)
+                        some = group.holds_for_some_key(keys, in_time)
                         held[rows[asked]] = some[asked]
         return held[:-1]
 
     def _terms_hold(
-        self,
-        test: Contains | ContainsOther | ContainsRange,
-        files: pa.Table,
-        ordinals: Numbers,
+        self, test: Contains | ContainsOther | ContainsRange, files: pa.Table, ordinals: Numbers
     ) -> npt.NDArray[np.bool_]:
         name = f"{test.sketch}_{test.field}"
-        if isinstance(test, Contains):
-            held: npt.NDArray[np.bool_] = self._hits(name, test, ordinals) > 0
-            return held
-        if isinstance(test, ContainsRange) and (test.low is not None or test.high is not None):
-            held = self._hits(name, test, ordinals) > 0
-            return held
-        terms = files[name].combine_chunks()
-        counts = pc.fill_null(terms, 0).to_numpy(zero_copy_only=False)
-        if isinstance(test, ContainsRange):
-            held = counts > 0
-        else:
-            held = counts > self._hits(name, test, ordinals)
-        return held
+        counts = np.asarray(pc.fill_null(files[name], 0))
+        if isinstance(test, ContainsRange) and test.low is None and test.high is None:
+            return counts > 0
+        hits = self._hits(name, test, ordinals)
+        return hits < counts if isinstance(test, ContainsOther) else hits > 0
 
     def _hits(
         self, name: str, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
     ) -> Numbers:
         """Return how many terms of each file are among the keys."""
-        place = self._connection, self._record, name, term_type(self._types[name])
+        part, type = self._parts[name], term_type(self._types[name])
         if isinstance(test, ContainsRange):
-            parts = match_range(*place, test, self._in_time)
+            matches = match_range(part, type, test, self._in_time)
         else:
-            parts = match_keys(*place, test.keys, self._in_time)
-        found = np.concatenate([np.zeros(0, np.uint32), *parts]).astype(np.int64)
+            matches = match_keys(part, type, test.keys, self._in_time)
+        found = np.concatenate([np.zeros(0, np.uint32), *matches]).astype(np.int64)
         rows = _Places(ordinals).of(found)
         hits: Numbers = np.bincount(rows, minlength=len(ordinals) + 1)[:-1]
         return hits

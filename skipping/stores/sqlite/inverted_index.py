@@ -11,7 +11,6 @@ about one block of each run for each key.
 
 from __future__ import annotations
 
-import sqlite3
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +27,7 @@ from providers.errors import Damaged
 from providers.index_predicate import ContainsRange
 from skipping.stores import Generation
 from skipping.stores.entries import PORTION
-from skipping.stores.sqlite.index_rows import IndexRow
-from skipping.stores.sqlite.segments import Run, add, blocks, delete, runs, small_runs
+from skipping.stores.sqlite.segments import Part, Run, small_runs
 from skipping.stores.untrusted import read_array
 
 _Numbers = npt.NDArray[np.int64]
@@ -92,12 +90,7 @@ class Postings:
 
 
 def insert_terms(
-    connection: sqlite3.Connection,
-    record: IndexRow,
-    part: str,
-    generation: Generation,
-    ordinals: _Numbers,
-    lists: pa.Array,
+    part: Part, generation: Generation, ordinals: _Numbers, lists: pa.Array
 ) -> _Numbers:
     """Store the lists of files (sorted ordinals); return the number of distinct terms of each."""
     # Not pc.list_parent_indices: it counts what lies beneath null lists, list_flatten does not.
@@ -105,16 +98,16 @@ def insert_terms(
     new = Postings.of(_plain(pc.list_flatten(lists)), np.repeat(ordinals, lengths))
     counts = np.bincount(np.searchsorted(ordinals, new.ordinals), minlength=len(ordinals))
     if len(new.ordinals):
-        old = small_runs(runs(connection, record, part), len(new.ordinals), most=_MOST)
+        old = small_runs(part.runs(), len(new.ordinals), most=_MOST)
         while sum(len(run.checksums) for run in old) > _MOST_BLOCKS:
             old = old[1:]
-        parts = [*(_whole(connection, run, new.terms.type) for run in old), new]
+        parts = [*(_whole(part, run, new.terms.type) for run in old), new]
         # Terms can be larger than blocks, and Arrow's offsets end at 2 GiB.
         if old and sum(each.terms.nbytes for each in parts) <= PORTION:
             for run in old:
-                delete(connection, record, part, run)
+                part.delete(run)
             new = Postings.merge(parts)
-        _add(connection, record, part, generation, new)
+        _add(part, generation, new)
     return counts
 
 
@@ -123,13 +116,7 @@ def _plain(terms: pa.Array) -> pa.Array:
     return terms.cast(pa.binary()) if terms.type == pa.string() else terms
 
 
-def _add(
-    connection: sqlite3.Connection,
-    record: IndexRow,
-    part: str,
-    generation: Generation,
-    all: Postings,
-) -> None:
+def _add(part: Part, generation: Generation, all: Postings) -> None:
     sizes = 4 + 4 * np.diff(all.edges)
     fixed = all.terms.type == pa.int64()
     sizes = sizes + (8 if fixed else 4 + pc.binary_length(all.terms).to_numpy())
@@ -144,10 +131,7 @@ def _add(
         head_ = _HEADER.pack(end - start, len(ordinals), len(terms))
         inner = (edges - edges[0]).astype("<u4").tobytes()
         packed.append(b"".join((head_, terms, inner, ordinals.tobytes())))
-    add(
-        connection,
-        record,
-        part,
+    part.add(
         packed,
         generation=generation,
         items=len(all.ordinals),
@@ -184,39 +168,35 @@ def _block(data: bytes, type: pa.DataType) -> Postings:
     return Postings(terms, edges, np.frombuffer(data, "<u4", pairs, end + 4 * (n + 1)))
 
 
-def _whole(connection: sqlite3.Connection, run: Run, type: pa.DataType) -> Postings:
-    parts = [_block(data, type) for _, data in blocks(connection, run)]
-    starts = np.cumsum([0, *(len(part.ordinals) for part in parts)])
+def _whole(part: Part, run: Run, type: pa.DataType) -> Postings:
+    parts = [_block(data, type) for _, data in part.blocks(run)]
+    starts = np.cumsum([0, *(len(each.ordinals) for each in parts)])
     edges = [p.edges[:-1] + start for p, start in zip(parts, starts, strict=False)]
     return Postings(
-        pa.concat_arrays([part.terms for part in parts]),
+        pa.concat_arrays([each.terms for each in parts]),
         np.concatenate([*edges, starts[-1:]]),
-        np.concatenate([part.ordinals for part in parts]),
+        np.concatenate([each.ordinals for each in parts]),
     )
 
 
-def postings_of(
-    connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType
-) -> Iterator[Postings]:
+def postings_of(part: Part, type: pa.DataType) -> Iterator[Postings]:
     """Yield the postings of a field, a run at a time; text is bytes."""
-    for run in runs(connection, record, part):
-        yield _whole(connection, run, type)
+    for run in part.runs():
+        yield _whole(part, run, type)
 
 
-def sweep_terms(
-    connection: sqlite3.Connection, record: IndexRow, part: str, type: pa.DataType, live: BitMap
-) -> None:
+def sweep_terms(part: Part, type: pa.DataType, live: BitMap) -> None:
     """Delete the pairs of files that are not live."""
     alive = np.array(live, np.int64)
-    for run in runs(connection, record, part):
-        whole = _whole(connection, run, type)
+    for run in part.runs():
+        whole = _whole(part, run, type)
         stay = np.isin(whole.ordinals, alive)
         if not stay.all():
             terms, ordinals = whole.pairs()
-            delete(connection, record, part, run)
+            part.delete(run)
             if stay.any():
                 left = Postings.of(terms.filter(pa.array(stay)), ordinals[stay])
-                _add(connection, record, part, run.generation, left)
+                _add(part, run.generation, left)
 
 
 class Keys:
@@ -242,15 +222,13 @@ class Keys:
             return places
         return [bisect_left(self._list, first) for first in firsts.to_pylist()]
 
-    def matching(
-        self, connection: sqlite3.Connection, run: Run, type: pa.DataType
-    ) -> Iterator[_Ordinals]:
+    def matching(self, part: Part, run: Run, type: pa.DataType) -> Iterator[_Ordinals]:
         """Yield the ordinal of a file for each of its terms that is among the keys."""
         firsts = _unpack(run.about, len(run.checksums), type)
         starts = self.places(firsts)
         ends = [*starts[1:], self._all]
         asked = [n for n, (a, b) in enumerate(zip(starts, ends, strict=True)) if a < b]
-        for number, data in blocks(connection, run, asked):
+        for number, data in part.blocks(run, asked):
             block = _block(data, type)
             yield _of(block, self._rows(block.terms, starts[number], ends[number]))
 
@@ -279,37 +257,27 @@ def _of(block: Postings, rows: _Numbers) -> _Ordinals:
 
 
 def match_keys(
-    connection: sqlite3.Connection,
-    record: IndexRow,
-    part: str,
-    type: pa.DataType,
-    keys: pa.Array,
-    in_time: Callable[[], None],
+    part: Part, type: pa.DataType, keys: pa.Array, in_time: Callable[[], None]
 ) -> Iterator[_Ordinals]:
     """Yield the ordinal of a file for each of its terms that is among the keys."""
     asked = Keys(keys)
-    for run in runs(connection, record, part):
-        yield from _check_time(asked.matching(connection, run, type), in_time)
+    for run in part.runs():
+        yield from _check_time(asked.matching(part, run, type), in_time)
 
 
 def match_range(
-    connection: sqlite3.Connection,
-    record: IndexRow,
-    part: str,
-    type: pa.DataType,
-    test: ContainsRange,
-    in_time: Callable[[], None],
+    part: Part, type: pa.DataType, test: ContainsRange, in_time: Callable[[], None]
 ) -> Iterator[_Ordinals]:
     """Yield the ordinal of a file for each of its terms within the bounds."""
     low, high = (v.encode() if isinstance(v, str) else v for v in (test.low, test.high))
     above = bisect_left if test.includes_low else bisect_right
     below = bisect_right if test.includes_high else bisect_left
-    for run in runs(connection, record, part):
+    for run in part.runs():
         firsts: Sequence[object] = _unpack(run.about, len(run.checksums), type).to_pylist()
         # The first matching term may be in the block before the first matching start.
         start = 0 if low is None else max(0, above(firsts, low) - 1)  # type: ignore[type-var]
         end = len(firsts) if high is None else below(firsts, high)  # type: ignore[type-var]
-        found = (_block(data, type) for _, data in blocks(connection, run, range(start, end)))
+        found = (_block(data, type) for _, data in part.blocks(run, range(start, end)))
 
         def select(block: Postings) -> _Ordinals:
             terms = block.terms.to_pylist()

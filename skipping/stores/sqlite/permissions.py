@@ -115,7 +115,6 @@ def _ours() -> tuple[int, int]:
 
 
 def _is_member(found: os.stat_result, group: int) -> bool:
-    """Return whether the owner of a file is a member of the group."""
     try:
         owner = pwd.getpwuid(found.st_uid)
     except KeyError:  # as in containers, whose users have no names

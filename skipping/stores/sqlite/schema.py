@@ -22,7 +22,6 @@ import fcntl
 import logging
 import os
 import sqlite3
-import struct
 import sys
 import time
 import uuid
@@ -32,8 +31,6 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from providers.errors import Damaged, NoStore, StoreError
 from skipping.stores.fork_safety import Gate
 from skipping.stores.sqlite.permissions import (
@@ -41,6 +38,7 @@ from skipping.stores.sqlite.permissions import (
     check_permissions,
     side_files,
 )
+from skipping.stores.untrusted import INVALID
 
 APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
@@ -106,12 +104,6 @@ _ADVICE = (
 )
 
 
-_FOREIGN = (
-    *(pa.ArrowException, struct.error, ValueError, TypeError, LookupError, AttributeError),
-    *(ArithmeticError, RecursionError),
-)
-
-
 def create(path: Path) -> None:
     """Create an empty store unless there is one; raise StoreError if that fails.
 
@@ -125,17 +117,7 @@ def create(path: Path) -> None:
             # SQLite would replay the log of a deleted store into the new one.
             raise StoreError(f"{left[0]} is left from a deleted store: delete it too")
         with _make_draft(path) as draft:
-            _make(draft)
             _publish(draft, path)
-
-
-def _make(draft: Path) -> None:
-    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table is made
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("PRAGMA journal_mode = WAL")
 
 
 @contextmanager
@@ -147,7 +129,6 @@ def draft_store(path: Path) -> Iterator[Path]:
             if each.exists():
                 raise StoreError(f"{each} exists already: name another file, or delete it")
         with _make_draft(path) as draft:
-            _make(draft)
             yield draft
             if not _publish(draft, path):
                 raise StoreError(f"{path} was created by another process: name another file")
@@ -172,10 +153,16 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _make_draft(path: Path) -> Iterator[Path]:
-    """Create an empty private file next to a path, and delete it at the end."""
+    """Create an empty private store next to a path, and delete it at the end."""
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table is made
+            connection.executescript(_SCHEMA)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("PRAGMA journal_mode = WAL")
         yield draft
     finally:
         for each in (draft, *side_files(draft)):
@@ -370,6 +357,6 @@ def _translate_errors(path: Path, *, wait: float = 0, limit: float = 0) -> Itera
         raise StoreError(f"the store {path} cannot be used: {error}") from error
     except MemoryError as error:
         raise StoreError(f"the store {path} needs more memory than there is") from error
-    except _FOREIGN as error:
+    except INVALID as error:
         # SQLite does not check the types of values, so a damaged file shows up here.
         raise Damaged(f"the store {path} has values that no release writes: {error}") from error

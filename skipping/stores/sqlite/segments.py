@@ -67,79 +67,118 @@ class Run:
     read: npt.NDArray[np.bool_]  # which blocks were, and counted
 
 
-def _checksum(record: IndexRow, part: str, row: tuple[int | bytes, ...]) -> int:
-    return digest(record.index, part, *row)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an index in a transaction. The caller saves the record after a change."""
 
+    connection: sqlite3.Connection
+    record: IndexRow
+    name: str
 
-def add(
-    connection: sqlite3.Connection,
-    record: IndexRow,
-    part: str,
-    blocks: Sequence[bytes],
-    *,
-    generation: Generation,
-    items: int,
-    about: bytes = b"",
-) -> None:
-    """Add a run to a part, which may be new. The caller saves the record."""
-    (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM run").fetchone()
-    (first,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM block").fetchone()
-    connection.executemany("INSERT INTO block (id, data) VALUES (?, ?)", enumerate(blocks, first))
-    checksums = np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes()
-    row = (id, generation, items, first, checksums, about)
-    connection.execute(
-        "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (*row, record.id, part),
-    )
-    record.sums[part] = (record.sums.get(part, 0) + _checksum(record, part, row)) & _MASK
-
-
-def runs(connection: sqlite3.Connection, record: IndexRow, part: str) -> list[Run]:
-    """Return the runs of a part, oldest first; raise Damaged if they do not match the record.
-
-    A part that is not in the record has no runs; `delete_orphans` deletes what is left of it.
-    """
-    if part not in record.sums:
-        return []
-    rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
-    room = _Room.of(connection)
-    for row in connection.execute(
-        "SELECT id, generation, items, first, checksums, about FROM run"
-        " WHERE index_ = ? AND part = ? ORDER BY id",
-        (record.id, part),
-    ):
-        if rows and row[0] <= rows[-1][0]:  # forged pages that refer to each other never end
-            raise Damaged(f"part {part} of index {record.index} has a run twice: create it again")
-        room.take(len(row[4]) + len(row[5]))
-        rows.append(row)
-    if sum(_checksum(record, part, row) for row in rows) & _MASK != record.sums.get(part, 0):
-        raise Damaged(
-            f"part {part} of index {record.index} is not what was written: it is damaged, or a "
-            "copy made during a write; create the indexes again"
+    def add(
+        self, blocks: Sequence[bytes], *, generation: Generation, items: int, about: bytes = b""
+    ) -> None:
+        """Add a run; the part may be new."""
+        execute = self.connection.execute
+        (id,) = execute("SELECT ifnull(max(id), 0) + 1 FROM run").fetchone()
+        (first,) = execute("SELECT ifnull(max(id), 0) + 1 FROM block").fetchone()
+        self.connection.executemany(
+            "INSERT INTO block (id, data) VALUES (?, ?)", enumerate(blocks, first)
         )
-    found = []
-    for id, generation, items, first, packed, about in rows:
-        checksums = np.frombuffer(packed, "<u4")
-        read = np.zeros(len(checksums), np.bool_)
-        found.append(Run(id, generation, items, first, checksums, about, room, read))
-    end = 0
-    for run in sorted(found, key=lambda run: run.first):
-        if run.first < end:  # a few shared blocks could have any size
-            raise Damaged(f"part {part} of index {record.index} has a block twice: create it again")
+        checksums = np.array([zlib.crc32(block) for block in blocks], "<u4").tobytes()
+        row = (id, generation, items, first, checksums, about)
+        execute(
+            "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, self.record.id, self.name),
+        )
+        self._count(self._checksum(row))
+
+    def delete(self, run: Run) -> None:
+        """Delete a run."""
         end = run.first + len(run.checksums)
-    return found
+        self.connection.execute("DELETE FROM block WHERE id >= ? AND id < ?", (run.first, end))
+        self.connection.execute("DELETE FROM run WHERE id = ?", (run.id,))
+        checksums = run.checksums.tobytes()
+        row = (run.id, run.generation, run.items, run.first, checksums, run.about)
+        self._count(-self._checksum(row))
+
+    def runs(self) -> list[Run]:
+        """Return the runs, oldest first; raise Damaged if they do not match the record.
+
+        A part that is not in the record has no runs; `delete_orphans` deletes what is left of it.
+        """
+        if self.name not in self.record.sums:
+            return []
+        rows: list[tuple[int, Generation, int, int, bytes, bytes]] = []
+        room = _Room.of(self.connection)
+        for row in self.connection.execute(
+            "SELECT id, generation, items, first, checksums, about FROM run"
+            " WHERE index_ = ? AND part = ? ORDER BY id",
+            (self.record.id, self.name),
+        ):
+            if rows and row[0] <= rows[-1][0]:  # forged pages that refer to each other never end
+                raise self.damaged("has a run twice: create it again")
+            room.take(len(row[4]) + len(row[5]))
+            rows.append(row)
+        if sum(map(self._checksum, rows)) & _MASK != self.record.sums[self.name]:
+            raise self.damaged(
+                "is not what was written: it is damaged, or a copy made during a write; create "
+                "the indexes again"
+            )
+        found = []
+        for id, generation, items, first, packed, about in rows:
+            checksums = np.frombuffer(packed, "<u4")
+            read = np.zeros(len(checksums), np.bool_)
+            found.append(Run(id, generation, items, first, checksums, about, room, read))
+        end = 0
+        for run in sorted(found, key=lambda run: run.first):
+            if run.first < end:  # a few shared blocks could have any size
+                raise self.damaged("has a block twice: create it again")
+            end = run.first + len(run.checksums)
+        return found
+
+    def blocks(self, run: Run, numbers: Sequence[int] | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield blocks of a run with their numbers, all or these; raise Damaged."""
+        wanted = range(len(run.checksums)) if numbers is None else numbers
+        for start in range(0, len(wanted), _AT_ONCE):
+            some = wanted[start : start + _AT_ONCE]
+            listed = ", ".join(str(run.first + number) for number in some)
+            found = 0
+            for id, data in self.connection.execute(
+                f"SELECT id, data FROM block WHERE id IN ({listed}) ORDER BY id"
+            ):
+                number = id - run.first
+                if type(data) is not bytes or zlib.crc32(data) != run.checksums[number]:
+                    raise Damaged(f"block {id} is not what was written: create the indexes again")
+                if not run.read[number]:
+                    run.read[number] = True
+                    run.room.take(len(data))
+                found += 1
+                yield number, data
+            if found != len(some):
+                raise Damaged(f"{len(some) - found} blocks are missing: create the indexes again")
+
+    def _checksum(self, row: tuple[int | bytes, ...]) -> int:
+        return digest(self.record.index, self.name, *row)
+
+    def _count(self, checksum: int) -> None:
+        self.record.sums[self.name] = (self.record.sums.get(self.name, 0) + checksum) & _MASK
+
+    def damaged(self, what: str) -> Damaged:
+        """Return the error for a part that no release has written like this."""
+        return Damaged(f"part {self.name} of index {self.record.index} {what}")
 
 
-def delete(connection: sqlite3.Connection, record: IndexRow, part: str, run: Run) -> None:
-    """Delete a run. The caller saves the record."""
-    connection.execute(
-        "DELETE FROM block WHERE id >= ? AND id < ?", (run.first, run.first + len(run.checksums))
-    )
-    connection.execute("DELETE FROM run WHERE id = ?", (run.id,))
-    checksums = run.checksums.tobytes()
-    row = (run.id, run.generation, run.items, run.first, checksums, run.about)
-    record.sums[part] = (record.sums.get(part, 0) - _checksum(record, part, row)) & _MASK
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An index in a transaction: its parts by name."""
+
+    connection: sqlite3.Connection
+    record: IndexRow
+
+    def __getitem__(self, name: str) -> Part:
+        return Part(self.connection, self.record, name)
 
 
 def delete_orphans(connection: sqlite3.Connection, record: IndexRow, most: int) -> bool:
@@ -171,30 +210,6 @@ def delete_orphans(connection: sqlite3.Connection, record: IndexRow, most: int) 
             return True
         connection.execute("DELETE FROM run WHERE id = ?", (id,))
     return False
-
-
-def blocks(
-    connection: sqlite3.Connection, run: Run, numbers: Sequence[int] | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of a run with their numbers, all or these; raise Damaged."""
-    wanted = range(len(run.checksums)) if numbers is None else numbers
-    for start in range(0, len(wanted), _AT_ONCE):
-        some = wanted[start : start + _AT_ONCE]
-        listed = ", ".join(str(run.first + number) for number in some)
-        found = 0
-        for id, data in connection.execute(
-            f"SELECT id, data FROM block WHERE id IN ({listed}) ORDER BY id"
-        ):
-            number = id - run.first
-            if type(data) is not bytes or zlib.crc32(data) != run.checksums[number]:
-                raise Damaged(f"block {id} is not what was written: create the indexes again")
-            if not run.read[number]:
-                run.read[number] = True
-                run.room.take(len(data))
-            found += 1
-            yield number, data
-        if found != len(some):
-            raise Damaged(f"{len(some) - found} blocks are missing: create the indexes again")
 
 
 def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:

@@ -10,8 +10,9 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,9 +22,9 @@ from providers.errors import Damaged, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.progress import progress
-from skipping.stores import Catalogue, Generation, Told
+from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries
-from skipping.stores.epochs import next_generation, rewound_error
+from skipping.stores.epochs import next_generation
 from skipping.stores.fields import KEPT, Fields, apply_change
 from skipping.stores.index_record import RecordStore
 from skipping.stores.sqlite import index_rows
@@ -37,10 +38,10 @@ from skipping.stores.sqlite.entries import (
     take,
 )
 from skipping.stores.sqlite.evaluate import Snapshot
-from skipping.stores.sqlite.fields import REMOVED, append, catalogue, read_tombstones, sketch_fields
+from skipping.stores.sqlite.fields import REMOVED, append, catalogue, sketch_fields
 from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
-from skipping.stores.sqlite.segments import count_bytes
+from skipping.stores.sqlite.segments import Parts, count_bytes
 
 _log = logging.getLogger(__name__)
 _PATIENCE = 30.0
@@ -64,7 +65,8 @@ class SqliteStore(RecordStore[IndexRow]):
         self._fields = Fields(kept)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _store, (self._path, self._patience, self._fields.most)
+        make = partial(SqliteStore, patience=self._patience, kept=self._fields.most)
+        return make, (self._path,)
 
     @property
     def location(self) -> str:
@@ -72,8 +74,7 @@ class SqliteStore(RecordStore[IndexRow]):
         return f"sqlite:{self._path}"
 
     def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
-        """Return every definition; see `IndexStore`."""
-        with self._reading(wait=timeout) as connection:
+        with self._open(timeout) as connection:
             rows = index_rows.list_records(connection)
         found = tuple(
             row.versioned
@@ -87,8 +88,7 @@ class SqliteStore(RecordStore[IndexRow]):
     def definition(
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
-        """Return the definition of an index; see `IndexStore`."""
-        with self._reading(wait=timeout) as connection:
+        with self._open(timeout) as connection:
             try:
                 record = index_rows.find_record(connection, index)
             except Damaged as error:
@@ -96,7 +96,6 @@ class SqliteStore(RecordStore[IndexRow]):
         return None if record is None else record.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
-        """Write a definition if its revision still is `expect`; see `IndexStore`."""
         if expect is None and not self._path.exists():
             create(self._path)
         with self._writing() as connection:
@@ -108,8 +107,8 @@ class SqliteStore(RecordStore[IndexRow]):
         return revision
 
     def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexRow:
-        with self._reading(wait=timeout) as connection:
-            return read_record(connection, index)
+        with self._reading(index, wait=timeout) as parts:
+            return parts.record
 
     def _update(
         self,
@@ -121,47 +120,37 @@ class SqliteStore(RecordStore[IndexRow]):
         with self._writing(wait=timeout) as connection:
             record = change(read_record(connection, index))
             index_rows.save(connection, record)
-            return record
+        return record
 
     def write(
-        self,
-        index: IndexId,
-        entries: pa.Table,
-        *,
-        revision: Revision,
-        token: int | None = None,
+        self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
     ) -> None:
-        """Add entries and sketches, all or nothing; see `IndexStore`."""
         entries = check_entries(entries)
         with self._writing() as connection:
             record = read_record(connection, index)
             record.require_writable(revision, token)
-            ordinals = entries["ordinal"].to_numpy()
-            if len(ordinals) and ordinals.max() >= record.next:
-                raise StoreError(f"ordinal {ordinals.max()} was never reserved")
-            generation = next_generation(record.generation)
-            placed = place(connection, record, entries, generation)
-            stored = store_sketches(connection, record, entries, placed, generation)
+            parts, generation = Parts(connection, record), next_generation(record.generation)
+            placed = place(parts, entries, generation)
+            stored = store_sketches(parts, entries, placed, generation)
             if stored or len(placed.created):
                 record = record.with_generation(generation)
             index_rows.save(connection, replace(record, below=placed.below))
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        """Remove entries; ignore ordinals without an entry."""
         with self._writing() as connection:
             record = read_record(connection, index)
             # A dropped index has no parts any more; `reclaim` deletes the rest of it.
-            if not record.dropped and len(gone := take(connection, record, ordinals)):
+            parts = Parts(connection, record)
+            if not record.dropped and len(gone := take(parts, ordinals)):
                 generation = next_generation(record.generation)
-                append(connection, record, REMOVED, pa.table({"ordinal": gone}), generation)
+                append(parts[REMOVED], pa.table({"ordinal": gone}), generation)
                 record = record.with_generation(generation)
-                if sweep(connection, record, read_tombstones(connection, record)):
+                if sweep(parts):
                     record = replace(record, swept=generation)
                 index_rows.save(connection, record)
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:
-        """Delete a dropped index; raise StoreError while it is live."""
         with self._writing() as connection:
             record = read_record(connection, index, erased=True)
             index_rows.save(connection, replace(record.with_nothing(), fields={}, sums={}))
@@ -177,7 +166,8 @@ class SqliteStore(RecordStore[IndexRow]):
         try:
             while left and time.monotonic() < until:
                 with open_connection(self._path, wait=wait, write=True) as connection:
-                    left = reclaim(connection, read_record(connection, index, erased=True))
+                    record = read_record(connection, index, erased=True)
+                    left = reclaim(Parts(connection, record))
                     connection.execute("COMMIT")
                     left |= shrink(connection)
         except StoreError as error:
@@ -190,34 +180,29 @@ class SqliteStore(RecordStore[IndexRow]):
         since: Generation | None = None,
         fields: Sequence[str] = (),
         timeout: float | None = None,
-        told: Told | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Catalogue:
-        """Return the entries sorted by ordinal, or those changed after `since`."""
-        with self._reading(wait=timeout) as connection:
-            if told is not None:
-                connection.set_progress_handler(None, 0)  # no caller waits for all of it
-            record = read_record(connection, index)
-            if since is not None and not record.has_been(since):
-                raise rewound_error(self.location, index)
-            return catalogue(connection, record, since=since, fields=fields, told=told)
+        with self._reading(index, wait=timeout) as parts:
+            if on_progress is not None:
+                parts.connection.set_progress_handler(None, 0)  # no caller waits for all of it
+            parts.record.require_generation(since, self.location)
+            return catalogue(parts, since=since, fields=fields, on_progress=on_progress)
 
     def size(self, index: IndexId) -> int | None:
         """Return the bytes of the blocks and of the file names."""
-        with self._reading() as connection:
-            return count_bytes(connection, read_record(connection, index).id)
+        with self._reading(index) as parts:
+            return count_bytes(parts.connection, parts.record.id)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Return the ordinal of each file, or null."""
-        with self._reading() as connection:
-            return find_holders(connection, read_record(connection, index), files)
+        with self._reading(index) as parts:
+            return find_holders(parts, files)
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
-        """Yield all entries with all their sketches."""
-        with self._reading() as connection:
-            record = read_record(connection, index)
-            bytes = count_bytes(connection, record.id)  # a forged file has endless rows
-            connection.set_progress_handler(None, 0)  # it takes as long as it takes
-            yield from entries_of(connection, record, bytes)
+        with self._reading(index) as parts:
+            # A forged file has endless rows, which the time limits; the rest has none.
+            bytes = count_bytes(parts.connection, parts.record.id)
+            parts.connection.set_progress_handler(None, 0)
+            yield from entries_of(parts, bytes)
 
     def find_prunable(
         self,
@@ -228,48 +213,40 @@ class SqliteStore(RecordStore[IndexRow]):
         timeout: float,
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
-        """Return for each test the ordinals that it prunes; see `IndexStore`."""
         deadline = time.monotonic() + timeout
         held = {test.sketch: self._load_fields(index, test.sketch, deadline) for test in tests}
-        with self._reading(wait=deadline - time.monotonic()) as connection:
-            record = read_record(connection, index)
-            if generation is not None and not record.has_been(generation):
-                raise rewound_error(self.location, index)
+        with self._reading(index, wait=deadline - time.monotonic()) as parts:
+            record = parts.record
+            record.require_generation(generation, self.location)
             for sketch, kept in held.items():
                 if kept is not None and kept.generation != record.generation:
                     # Partial fields are updated once they are complete.
-                    held[sketch] = (
-                        self._newest(connection, record, sketch, kept) if kept.whole else None
-                    )
-            snapshot = Snapshot(connection, record, held, below=below, deadline=deadline)
+                    held[sketch] = self._newest(parts, sketch, kept) if kept.whole else None
+            snapshot = Snapshot(parts, held, below=below, deadline=deadline)
             return [snapshot.find_prunable(test) for test in tests]
 
     def _load_fields(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
         """Return the fields of a sketch, current or older; partial ones if reading is slow."""
 
-        def on_progress(partial: Callable[[], Catalogue]) -> None:
-            self._fields.tell(index, sketch, partial)
+        def on_progress(read: Callable[[], Catalogue]) -> None:
+            self._fields.tell(index, sketch, read)
 
         def read() -> Catalogue:
-            with self._reading() as connection:
-                connection.set_progress_handler(None, 0)  # nobody waits for all of it
-                return sketch_fields(
-                    connection, read_record(connection, index), sketch, told=on_progress
-                )
+            with self._reading(index) as parts:
+                parts.connection.set_progress_handler(None, 0)  # nobody waits for all of it
+                return sketch_fields(parts, sketch, on_progress=on_progress)
 
         held = self._fields.get(index, sketch, Catalogue)
         return held or self._fields.load(index, sketch, read, deadline=deadline)
 
-    def _newest(
-        self, connection: sqlite3.Connection, record: IndexRow, sketch: str, kept: Catalogue
-    ) -> Catalogue:
+    def _newest(self, parts: Parts, sketch: str, kept: Catalogue) -> Catalogue:
         """Update cached fields to what a transaction sees."""
+        record = parts.record
         if record.has_been(kept.generation):
-            change = sketch_fields(connection, record, sketch, since=kept.generation)
-            newest = apply_change(kept, change)
+            newest = apply_change(kept, sketch_fields(parts, sketch, since=kept.generation))
         else:
             self._fields.drop(record.index)
-            newest = sketch_fields(connection, record, sketch)
+            newest = sketch_fields(parts, sketch)
         self._fields.keep(record.index, sketch, newest)
         return newest
 
@@ -277,10 +254,7 @@ class SqliteStore(RecordStore[IndexRow]):
     def copy_to(self, target: SqliteStore) -> Iterator[SqliteStore]:
         """Copy the store as it is now; the copy becomes `target` at the end."""
         with target.create_draft() as draft:
-            with (
-                open_connection(self._path, wait=self._patience) as connection,
-                progress(None, "pages", "copy") as bar,
-            ):
+            with self._open(None) as connection, progress(None, "pages", "copy") as bar:
 
                 def on_step(status: int, left: int, total: int) -> None:
                     bar.total = total
@@ -297,20 +271,19 @@ class SqliteStore(RecordStore[IndexRow]):
             yield SqliteStore(draft, patience=self._patience, kept=self._fields.most)
 
     @contextmanager
-    def _reading(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
-        with open_connection(
-            self._path, wait=self._patience if wait is None else wait
-        ) as connection:
-            yield connection
+    def _reading(self, index: IndexId, *, wait: float | None = None) -> Iterator[Parts]:
+        with self._open(wait) as connection:
+            yield Parts(connection, read_record(connection, index))
 
     @contextmanager
     def _writing(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
-        with open_connection(
-            self._path, wait=self._patience if wait is None else wait, write=True
-        ) as connection:
+        with self._open(wait, write=True) as connection:
             yield connection
             connection.execute("COMMIT")
 
-
-def _store(path: Path, patience: float, kept: int) -> SqliteStore:
-    return SqliteStore(path, patience=patience, kept=kept)
+    def _open(
+        self, wait: float | None, *, write: bool = False
+    ) -> AbstractContextManager[sqlite3.Connection]:
+        return open_connection(
+            self._path, wait=self._patience if wait is None else wait, write=write
+        )

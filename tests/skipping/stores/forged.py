@@ -84,7 +84,8 @@ def forge(path: Path, part: str, change: Change) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         record = index_rows.read_record(connection, "i")
-        run = segments.runs(connection, record, part)[-1]
+        forged = segments.Part(connection, record, part)
+        run = forged.runs()[-1]
         data = [
             block
             for (block,) in connection.execute(
@@ -93,13 +94,8 @@ def forge(path: Path, part: str, change: Change) -> None:
             )
         ]
         changed, about = change(data, run.about)
-        segments.delete(connection, record, part, run)
-        segments.add(
-            *(connection, record, part, changed),
-            generation=run.generation,
-            items=run.items,
-            about=about,
-        )
+        forged.delete(run)
+        forged.add(changed, generation=run.generation, items=run.items, about=about)
         index_rows.save(connection, record)
         connection.execute("COMMIT")
 

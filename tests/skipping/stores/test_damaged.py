@@ -336,15 +336,15 @@ def test_runs_that_share_blocks_are_damaged(tmp_path: Path) -> None:
     forged.make(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         record = index_rows.read_record(connection, "i")
-        (run, *_) = segments.runs(connection, record, "s2_values")
+        part = segments.Part(connection, record, "s2_values")
+        (run, *_) = part.runs()
         row = (99, run.generation, run.items, run.first, run.checksums.tobytes(), run.about)
         connection.execute(
             "INSERT INTO run (id, generation, items, first, checksums, about, index_, part)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (*row, record.id, "s2_values"),
         )
-        added = record.sums["s2_values"] + segments._checksum(record, "s2_values", row)
-        record.sums["s2_values"] = added & segments._MASK
+        part._count(part._checksum(row))
         index_rows.save(connection, record)
     with pytest.raises(Damaged, match="a block twice"):
         forged.ask(path)
@@ -358,15 +358,14 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
     large, small = b"<large>" + bytes(12_853), b"<small>" + bytes(4_670)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         record = index_rows.read_record(connection, "i")
-        segments.add(connection, record, "s4_filter", [large, *[small] * 60], generation=1, items=1)
-        run = segments.runs(connection, record, "s4_filter")[-1]
+        part = segments.Part(connection, record, "s4_filter")
+        part.add([large, *[small] * 60], generation=1, items=1)
+        run = part.runs()[-1]
         sums = zlib.crc32(large).to_bytes(4, "little") * 61
         row = (run.id, run.generation, run.items, run.first, sums, run.about)
         connection.execute("UPDATE run SET checksums = ? WHERE id = ?", (sums, run.id))
-        record.sums["s4_filter"] += segments._checksum(record, "s4_filter", row)
-        row = (*row[:4], run.checksums.tobytes(), run.about)
-        record.sums["s4_filter"] -= segments._checksum(record, "s4_filter", row)
-        record.sums["s4_filter"] &= segments._MASK
+        part._count(part._checksum(row))
+        part._count(-part._checksum((*row[:4], run.checksums.tobytes(), run.about)))
         index_rows.save(connection, record)
         connection.execute("VACUUM")  # no page has what was there before
         assert connection.execute("PRAGMA page_size").fetchone() == (4_096,)
@@ -379,8 +378,9 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
     path.write_bytes(data)
     with closing(sqlite3.connect(path)) as connection:
         record = index_rows.read_record(connection, "i")
-        run = segments.runs(connection, record, "s4_filter")[-1]
-        read = (block for n in range(61) for _, block in segments.blocks(connection, run, [n]))
+        part = segments.Part(connection, record, "s4_filter")
+        run = part.runs()[-1]
+        read = (block for n in range(61) for _, block in part.blocks(run, [n]))
         assert all(block == large for block in islice(read, 20))
         with pytest.raises(Damaged, match="more bytes than its file"):
             list(read)

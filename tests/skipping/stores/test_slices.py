@@ -33,7 +33,7 @@ def laid(generation: int, files: dict[int, tuple[int, bytes]]) -> Slices:
     for layout, length in LENGTHS.items():
         mine = [(o, v) for o, (of, v) in files.items() if of == layout]
         if mine:
-            octets = np.frombuffer(b"".join(v for _, v in mine), np.uint8).reshape(-1, length).T
+            octets = np.frombuffer(b"".join(v for _, v in mine), np.uint8).reshape(-1, length)
             blocks.append(block_of(layout, np.array([o for o, _ in mine]), octets))
     return Slices(generation, tuple(blocks))
 
@@ -106,7 +106,7 @@ def test_most_files_gone_leave_no_room_behind() -> None:
 
 
 def test_turned_round_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "_TURNED", 1_000)
+    monkeypatch.setattr(slices, "_AT_ONCE", 8_000)
     files = values(np.random.default_rng(4), np.arange(3_000))
     kept = laid(1, files).after(Slices(2), range(2_000))
     files = {o: v for o, v in files.items() if o >= 2_000}

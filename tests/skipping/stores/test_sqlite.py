@@ -22,8 +22,8 @@ from providers.errors import Damaged, StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Test
 from skipping.model.definition import Definition, IndexedColumn, State, TableId
-from skipping.stores import IDENTITY
-from skipping.stores.sqlite import bit_slices, evaluate, index_rows
+from skipping.stores import IDENTITY, slices
+from skipping.stores.sqlite import bit_slices, evaluate, index_rows, segments
 from skipping.stores.sqlite import entries as sqlite_entries
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite import store as sqlite_store
@@ -459,7 +459,8 @@ def test_what_is_given_back_of_one_index_is_not_what_another_wrote_meanwhile(
             now.setattr(sqlite_store, "_RECLAIMING", 0.0)
             store.define(replace(DEFINITION, dropped=True), expect=1)
         with sqlite_schema.open_connection(each, wait=5, write=True) as connection:
-            sqlite_entries.reclaim(connection, index_rows.read_record(connection, "i"))
+            record = index_rows.read_record(connection, "i")
+            sqlite_entries.reclaim(segments.Parts(connection, record))
             connection.execute("COMMIT")
         store.write("o", entries(store.reserve("o", 10)), revision=1)
         store.erase("i")
@@ -541,7 +542,7 @@ def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPa
     """In several groups and slices, and asked below a bound, as the evaluator says."""
     monkeypatch.setattr(bit_slices, "_FILES", 64)
     monkeypatch.setattr(bit_slices, "_SLICE", 24)
-    monkeypatch.setattr(bit_slices, "_AT_ONCE", 3_000)
+    monkeypatch.setattr(slices, "_AT_ONCE", 3_000)
     monkeypatch.setattr(bit_slices, "_TURNED", 4_096)
     random = np.random.default_rng(3)
     store = SqliteStore(path)
