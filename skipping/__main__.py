@@ -28,12 +28,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from providers.errors import NoStore, SkippingError
+from providers.errors import SkippingError
 from skipping.config.settings import PREFIX, Settings
 from skipping.index import SkippingIndex
 from skipping.model.definition import Definition
 from skipping.requirements import require_own, require_spark
-from skipping.stores import IndexStore
+from skipping.stores import IndexStore, list_definitions
 from skipping.stores.copy import copy
 from skipping.stores.open import open_store
 
@@ -255,10 +255,7 @@ def _open_definition(spark: SparkSession, definition: Definition) -> SkippingInd
 
 def _definitions(store: IndexStore) -> list[Definition]:
     """Return the definitions that are not dropped, sorted by name."""
-    try:
-        definitions = [d.value for d in store.definitions() if not d.value.dropped]
-    except NoStore:
-        return []
+    definitions = [d.value for d in list_definitions(store) if not d.value.dropped]
     return sorted(definitions, key=lambda definition: definition.name)
 
 

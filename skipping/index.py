@@ -35,7 +35,7 @@ from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser.condition import Strings, require_same_strings
-from skipping.parser.fragments import column_drops, column_specs
+from skipping.parser.parse import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop, ColumnSpec
 from skipping.scans.open import open_scan
 from skipping.sources.base import Source

@@ -17,20 +17,18 @@ from providers.errors import (
     Conflict,
     DefinitionError,
     NoIndex,
-    NoStore,
     SessionError,
     StatementError,
     StoreError,
     TableError,
 )
 from skipping.advise.analyze import analyze
-from skipping.commands.describe import column_rows, file_rows
 from skipping.config.options import IndexOptions
 from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
 from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
 from skipping.lookup.lookup import invalidate
-from skipping.model.definition import Definition, State, Versioned
+from skipping.model.definition import Definition, State
 from skipping.model.identifiers import (
     is_same_name,
     qualify_name,
@@ -47,7 +45,7 @@ from skipping.parser.statements import ColumnSpec, Name, Statement
 from skipping.sources.rows import frame_of_rows
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import folder_exists, stored_name
-from skipping.stores import IndexStore
+from skipping.stores import IndexStore, list_definitions
 from skipping.streaming import jobs
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.jobs import job_name, stop_stream
@@ -151,16 +149,26 @@ def _describe(spark: SparkSession, table: Name, *, extended: bool) -> Rows:
     except NoIndex as hint:
         log.warning("%s", hint)
         return [("hint", str(hint))] if extended else []
-    return list(index.describe().items()) if extended else column_rows(index.definition)
+    if extended:
+        return list(index.describe().items())
+    return [
+        (i.name, i.type, i.kind, ", ".join(f"{key} = {value}" for key, value in i.params))
+        for i in index.definition.columns
+    ]
 
 
 def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
     index = SkippingIndex.on(spark, sql_name(table))
     try:
-        return file_rows(index.why(where))
+        why = index.why(where)
     except DefinitionError as error:
         error.about = error.about or "where"
         raise
+    labels = why.column_names[4:]
+    return [
+        (path, size, ordinal is not None, pruned, [k for k, v in zip(labels, by, strict=True) if v])
+        for path, size, ordinal, pruned, *by in zip(*why.to_pydict().values(), strict=True)
+    ]
 
 
 def _create(spark: SparkSession, statement: statements.Create) -> Rows:
@@ -269,7 +277,7 @@ def _show(spark: SparkSession, scope: Name | None, *, extended: bool) -> Rows:
     store = store_of(spark, settings_of(spark))
     rows: list[tuple[Any, ...]] = []
     _require_scope(spark, scope, store)
-    for found in _definitions(store):
+    for found in list_definitions(store):
         definition = found.value
         catalog, database, table = split_name(definition.name)
         if definition.dropped or not _within(scope, (catalog, database)):
@@ -311,19 +319,12 @@ def _index_row(
     return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
 
 
-def _definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
-    """Return the definitions in a store; empty if the store does not exist yet."""
-    try:
-        return store.definitions()
-    except NoStore:
-        return []
-
-
 def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -> None:
     """Raise DefinitionError if neither the session nor an index has this catalog or database."""
     if not scope:
         return
-    databases = {split_name(d.value.name)[:2] for d in _definitions(store) if not d.value.dropped}
+    found = (d.value for d in list_definitions(store) if not d.value.dropped)
+    databases = {split_name(definition.name)[:2] for definition in found}
     if any(_within(scope, database) for database in databases):
         return
     catalogs: Any = spark._jsparkSession.sessionState().catalogManager()
@@ -414,7 +415,7 @@ def _drop_part(spark: SparkSession, statement: statements.DropKind) -> bool:
 
 def _drop_orphan(spark: SparkSession, table: Name) -> bool:
     store, name = store_of(spark, settings_of(spark)), qualify_name(spark, table)
-    for found in _definitions(store):
+    for found in list_definitions(store):
         if is_same_name(found.value.name, name) and not found.value.dropped:
             store.define(replace(found.value, dropped=True), expect=found.revision)
             invalidate(store)
@@ -427,7 +428,9 @@ def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualify_name(spark, table)
     dropped = [
-        d.value for d in _definitions(store) if d.value.dropped and is_same_name(d.value.name, name)
+        d.value
+        for d in list_definitions(store)
+        if d.value.dropped and is_same_name(d.value.name, name)
     ]
     for definition in dropped:
         store.erase(definition.index)

@@ -244,8 +244,6 @@ def _explain_token(text: str, position: int | None, tokens: Sequence[re.Match[st
 
 
 class _ConditionReader:
-    """Builds the condition of one tree."""
-
     def __init__(self) -> None:
         self._tests = 0
 

@@ -14,7 +14,16 @@ from skipping.parser.ast_builder import StatementReader
 from skipping.parser.errors import describe_token, point_at
 from skipping.parser.grammar import parse_tree
 from skipping.parser.lexer import TextError, after_words, is_ours, leading_words, tokenize
-from skipping.parser.statements import Explain, Statement, Verify
+from skipping.parser.statements import (
+    Alter,
+    ColumnDrop,
+    ColumnSpec,
+    Create,
+    DropColumns,
+    Explain,
+    Statement,
+    Verify,
+)
 
 _LONGEST = 1 << 16
 """Maximum number of characters of a statement. Parsing time can grow with its square."""
@@ -52,6 +61,25 @@ def parse(text: str) -> Statement | None:
         raise point_at(text, error.position, str(error)) from None
     except UnexpectedInput as error:
         raise _explain(text, tokens, error) from None
+
+
+def column_specs(columns: str | Sequence[ColumnSpec]) -> Sequence[ColumnSpec]:
+    """Parse columns as in CREATE: `"a MIN_MAX, b.c VALUE_LIST(10)"`; raise StatementError."""
+    if not isinstance(columns, str):
+        return columns
+    statement = parse(f"CREATE SKIPPING INDEX ON t ({columns})")
+    assert isinstance(statement, Create), "the text above is a CREATE"
+    return statement.columns
+
+
+def column_drops(columns: str | Sequence[ColumnDrop]) -> Sequence[ColumnDrop]:
+    """Parse columns as in ALTER ... DROP: `"a, b.c MIN_MAX"`; raise StatementError."""
+    if not isinstance(columns, str):
+        return columns
+    statement = parse(f"ALTER SKIPPING INDEX ON t DROP ({columns})")
+    assert isinstance(statement, Alter), "the text above is an ALTER"
+    assert isinstance(statement.action, DropColumns), "the text above has DROP"
+    return statement.action.columns
 
 
 def _parse_query_statement(text: str) -> Explain | Verify | None:

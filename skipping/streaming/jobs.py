@@ -11,13 +11,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from providers.errors import DefinitionError, NoStore, SkippingError, TableError
+from providers.errors import DefinitionError, SkippingError, TableError
 from skipping.config.options import IndexOptions
 from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import stored_name
-from skipping.stores import IndexStore
+from skipping.stores import IndexStore, list_definitions
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import STOP_TIMEOUT, Maintainer
 from skipping.streaming.protocols import OpenIndex
@@ -124,7 +124,7 @@ def start_all(spark: SparkSession, open_index: OpenIndex) -> None:
     If another process holds the lease of an index, this process takes over when the other ends.
     """
     store = store_of(spark, settings_of(spark))
-    for definition in _list_definitions(store):
+    for definition in _list_live(store):
         if _is_streamed(definition):
             try:
                 stored_name(spark, definition)
@@ -140,7 +140,7 @@ def recover(spark: SparkSession, job: str, open_index: OpenIndex) -> None:
     `job` is the id of the index, or its name in Flint (`job_name`).
     """
     store = store_of(spark, settings_of(spark))
-    for definition in _list_definitions(store):
+    for definition in _list_live(store):
         if job in (definition.index, job_name(definition.name)):
             options = IndexOptions.of(dict(definition.options))
             if not options.streamed:
@@ -178,7 +178,7 @@ def streams(spark: SparkSession, open_index: OpenIndex) -> tuple[Stream, ...]:
     store = store_of(spark, settings_of(spark))
     return tuple(
         _describe_stream(spark, store, definition, open_index)
-        for definition in _list_definitions(store)
+        for definition in _list_live(store)
         if _is_streamed(definition)
     )
 
@@ -190,11 +190,8 @@ def _is_streamed(definition: Definition) -> bool:
         return False
 
 
-def _list_definitions(store: IndexStore) -> list[Definition]:
-    try:
-        return [d.value for d in store.definitions() if not d.value.dropped]
-    except NoStore:
-        return []
+def _list_live(store: IndexStore) -> list[Definition]:
+    return [each.value for each in list_definitions(store) if not each.value.dropped]
 
 
 def _describe_stream(

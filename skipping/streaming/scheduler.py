@@ -208,7 +208,6 @@ class _Workers:
             self._start()
 
     def _start(self) -> None:
-        """Start a thread for queued work, within the limits."""
         if not self._stops and not self._starts:
             return
         most = _WORKING if self._stops else _STARTING

@@ -147,7 +147,6 @@ class FileEvents:
         return self._spark._jsparkSession.internalCreateDataFrame(rows, self.schema(), True)
 
     def schema(self) -> Any:
-        """Return the schema of the events."""
         jvm: Any = self._spark._jvm
         return self._keep_alive(jvm.org.apache.spark.sql.types.StructType.fromDDL(_SCHEMA))
 
@@ -166,14 +165,6 @@ class FileEvents:
         jvm: Any = self._spark._jvm
         return self._keep_alive(jvm.scala.Some(self.latestOffset(None, None)))
 
-    def initialOffset(self) -> Any:
-        """Spark does not call this for such a source."""
-        raise NotImplementedError
-
-    def deserializeOffset(self, text: str) -> Any:
-        """Spark does not call this for such a source."""
-        raise NotImplementedError
-
     def commit(self, end: Any) -> None:
         """Do nothing: the store has the state."""
 
@@ -181,15 +172,12 @@ class FileEvents:
         """Do nothing: the source holds no resources."""
 
     def toString(self) -> str:
-        """Return the name in Spark's progress and UI."""
         return f"FileEvents[{self._name}]"
 
     def hashCode(self) -> int:
-        """Return the hash code for Java's collections."""
         return id(self) & 0x7FFFFFFF
 
     def equals(self, other: object) -> bool:
-        """Return whether `other` is this object, for Java's collections."""
         return other is self
 
     def _keep_alive(self, result: Any) -> Any:

@@ -18,7 +18,7 @@ from skipping import SkippingIndex
 from skipping.indexing.definitions import number_columns
 from skipping.indexing.parquet_reader import TUPLES, Chunk, read_columns
 from skipping.indexing.sketch import Work, sketch_files
-from skipping.parser.fragments import column_specs
+from skipping.parser.parse import column_specs
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import Columns, PhysicalColumn, TableColumn
