@@ -23,9 +23,7 @@ from skipping.stores.entries import compact
 from skipping.stores.fork_safety import Lock
 from skipping.stores.single_flight import SingleFlight
 
-_PARTIAL_AFTER = 0.25
-"""Fraction of the timeout after which a query continues with partial entries."""
-
+_PARTIAL_AFTER = 0.25  # fraction of the timeout after which a query continues with partial entries
 _MAX_CHUNKS = 64
 
 
@@ -117,7 +115,7 @@ class EntriesCache:
             return self._finish(index, self._store.catalogue(index, on_progress=on_progress))
 
         def on_progress(partial: Callable[[], Catalogue]) -> None:
-            self._loads.tell(index, lambda: self._advance(index, partial()))
+            self._loads.report(index, lambda: self._advance(index, partial()))
 
         if timeout is None:
             return load()

@@ -27,8 +27,7 @@ from skipping.stores import IndexStore
 from skipping.stores.entries import bitmap_of
 from skipping.stores.fork_safety import Lock
 
-_MAX_SHARED = 8
-"""Lookups that the process shares; each caches the files of its indexes."""
+_MAX_SHARED = 8  # lookups that the process shares; each caches the files of its indexes
 
 _shared: OrderedDict[Hashable, Lookup] = OrderedDict()
 _shared_lock = Lock()

@@ -28,7 +28,7 @@ KEPT = 256 << 20
 
 _SHARE = 0.5  # of the remaining time to wait for a load
 
-_Kept = TypeVar("_Kept", bound=Catalogue | Slices)
+_Cached = TypeVar("_Cached", bound=Catalogue | Slices)
 
 
 class Fields:
@@ -39,79 +39,78 @@ class Fields:
 
     def __init__(self, most: int = KEPT) -> None:
         self.most = most
-        self._held: dict[tuple[IndexId, str], Catalogue | Slices] = {}
+        self._cached: dict[tuple[IndexId, str], Catalogue | Slices] = {}
         self._too_large: set[tuple[IndexId, str]] = set()
         self._loading = SingleFlight[Any]()
         self._lock = Lock()
 
-    def get(self, index: IndexId, name: str, sort: type[_Kept]) -> _Kept | None:
+    def get(self, index: IndexId, name: str, sort: type[_Cached]) -> _Cached | None:
         """Return the cached fields of a sketch (a Catalogue) or of a BYTES field (Slices)."""
         with self._lock:
-            found = self._held.pop((index, name), None)
+            found = self._cached.pop((index, name), None)
             if found is not None:
-                self._held[index, name] = found  # now the most recently used
+                self._cached[index, name] = found  # now the most recently used
             return found if isinstance(found, sort) else None
 
-    def keep(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
+    def put(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
         """Cache these fields, unless newer ones are cached; drop others to stay below the limit."""
         with self._lock:
-            held = self._held.pop((index, name), newest)
-            later = held if held.generation > newest.generation else newest
-            self._held[index, name] = later
+            found = self._cached.pop((index, name), newest)
+            self._cached[index, name] = max(newest, found, key=lambda each: each.generation)
             if newest.nbytes > self.most:
                 self._too_large.add((index, name))
-            bytes = sum(kept.nbytes for kept in self._held.values())
-            for key in list(self._held):
+            bytes = sum(each.nbytes for each in self._cached.values())
+            for key in list(self._cached):
                 if bytes <= self.most:
                     break
-                bytes -= self._held.pop(key).nbytes
+                bytes -= self._cached.pop(key).nbytes
 
     def fits(self, index: IndexId, name: str) -> bool:
         """Return whether these fields may fit into the cache, so that reading ahead is useful."""
         return self.most > 0 and (index, name) not in self._too_large
 
     def load(
-        self, index: IndexId, name: str, read: Callable[[], _Kept], *, deadline: float
-    ) -> _Kept | None:
+        self, index: IndexId, name: str, read: Callable[[], _Cached], *, deadline: float
+    ) -> _Cached | None:
         """Return what `read` returns, and cache it.
 
         If half of the time until the deadline is not enough, `read` continues in the background;
-        the result is then what it has reported so far (`tell`), or None. If another thread already
-        reads, this waits for its result, of the generation that it sees.
+        the result is then what it has reported so far (`report`), or None. If another thread
+        already reads, this waits for its result, of the generation that it sees.
         """
 
-        def work() -> _Kept:
+        def work() -> _Cached:
             try:
                 newest = read()
             except TooLarge:
                 with self._lock:
                     self._too_large.add((index, name))
                 raise
-            self.keep(index, name, newest)
+            self.put(index, name, newest)
             return newest
 
         wait = _SHARE * (deadline - time.monotonic())
-        found: _Kept | None = self._loading.result((index, name), work, timeout=wait)
+        found: _Cached | None = self._loading.result((index, name), work, timeout=wait)
         return found
 
-    def tell(self, index: IndexId, sketch: str, partial: Callable[[], Catalogue]) -> None:
+    def report(self, index: IndexId, sketch: str, partial: Callable[[], Catalogue]) -> None:
         """Set the function that returns the entries which `read` has so far."""
-        self._loading.tell((index, sketch), partial)
+        self._loading.report((index, sketch), partial)
 
     def drop(self, index: IndexId) -> None:
         """Drop the fields of an index."""
         with self._lock:
-            self._held = {key: held for key, held in self._held.items() if key[0] != index}
+            self._cached = {key: each for key, each in self._cached.items() if key[0] != index}
 
     def retain(self, live: Collection[IndexId]) -> None:
         """Drop the fields of all other indexes."""
         with self._lock:
-            self._held = {key: held for key, held in self._held.items() if key[0] in live}
+            self._cached = {key: each for key, each in self._cached.items() if key[0] in live}
 
 
-def apply_change(held: Catalogue, change: Catalogue) -> Catalogue:
+def apply_change(fields: Catalogue, change: Catalogue) -> Catalogue:
     """Return cached fields with a change applied, sorted by ordinal."""
-    newest = held.after(change)
+    newest = fields.after(change)
     files = newest.files
     ordinals = files["ordinal"].to_numpy()
     if np.any(ordinals[1:] < ordinals[:-1]):

@@ -31,7 +31,7 @@ class SingleFlight(Generic[_T]):
         # Loads continue in the parent only, so nothing would ever finish them in the child.
         self._loads, self._partial = {}, {}
 
-    def tell(self, key: Hashable, partial: Callable[[], _T]) -> None:
+    def report(self, key: Hashable, partial: Callable[[], _T]) -> None:
         """Set the function that returns the partial result of a running load."""
         with self._lock:
             if key in self._loads:
@@ -40,8 +40,8 @@ class SingleFlight(Generic[_T]):
     def result(self, key: Hashable, work: Callable[[], _T], *, timeout: float) -> _T | None:
         """Return the result of `work`, or of the load of this key that already runs.
 
-        After `timeout` seconds this is the partial result (`tell`), or None. Raises StoreError for
-        any error of the load. Results are not cached.
+        After `timeout` seconds this is the partial result (`report`), or None. Raises StoreError
+        for any error of the load. Results are not cached.
         """
         with self._lock:
             load = self._loads.get(key)

@@ -53,9 +53,7 @@ _RANGES = 512
 """Ranges of values in one search; for more the fields are read. With 20,000 files 128 of them took
 0.3 s of a core of the node, 512 took 0.6 s and 2,048 took 4.3 s; here each number takes 0.03 s."""
 
-_RANGED = 3_000_000
-"""Ranges times files in one search, where the fields can be kept: those 0.3 s."""
-
+_RANGED = 3_000_000  # ranges times files in one search, where the fields can be kept: those 0.3 s
 _Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | NotWithin
 _Local: TypeAlias = _Scalar | BitsSet
 

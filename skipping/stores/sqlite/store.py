@@ -229,7 +229,7 @@ class SqliteStore(RecordStore[IndexRow]):
         """Return the fields of a sketch, current or older; partial ones if reading is slow."""
 
         def on_progress(read: Callable[[], Catalogue]) -> None:
-            self._fields.tell(index, sketch, read)
+            self._fields.report(index, sketch, read)
 
         def read() -> Catalogue:
             with self._reading(index) as parts:
@@ -247,7 +247,7 @@ class SqliteStore(RecordStore[IndexRow]):
         else:
             self._fields.drop(record.index)
             newest = sketch_fields(parts, sketch)
-        self._fields.keep(record.index, sketch, newest)
+        self._fields.put(record.index, sketch, newest)
         return newest
 
     @contextmanager

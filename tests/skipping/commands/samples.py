@@ -10,9 +10,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 import rewrite
-from providers.errors import (
-    SkippingError,
-)
+from providers.errors import SkippingError
 from skipping import ScanPlan
 
 FLINT = Path(__file__).parents[1] / "parser" / "flint.sql"

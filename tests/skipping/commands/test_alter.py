@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,39 +10,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-import rewrite
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex
 from skipping.indexing.spark import SparkBuild
 from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.commands.samples import facts, opened
 from tests.skipping.export import export, scratch
 
 pytestmark = pytest.mark.nightly
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def t(spark: SparkSession) -> Iterator[str]:
-    name = f"alter{next(_numbers):02}"
-    spark.range(0, 40, 1, 4).selectExpr(
-        "id", "cast(id % 7 AS string) AS s", "id * 2 AS n"
-    ).write.format("delta").option("delta.dataSkippingNumIndexedCols", "0").saveAsTable(name)
-    yield name
-    spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
-    spark.sql(f"DROP TABLE {name}")
-
-
-def facts(spark: SparkSession, name: str) -> dict[str, str | None]:
-    rows = spark.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {name}").collect()
-    return {row.item: row.value for row in rows}
-
-
-def opened(spark: SparkSession, query: str) -> int | None:
-    df = spark.sql(query)
-    df.collect()
-    (plan,) = rewrite.explain(df).scans
-    return plan.opened
 
 
 def columns(spark: SparkSession, name: str) -> list[tuple[str, str]]:

@@ -12,11 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import skipping
-from providers.errors import (
-    SettingError,
-    SkippingError,
-    StatementError,
-)
+from providers.errors import SettingError, SkippingError, StatementError
 from skipping.sources.spark import settings_of, store_of
 from tests.skipping.commands.samples import UUID, facts, fresh, indexes, opened, refused, scan, word
 
@@ -300,11 +296,7 @@ class TestCreate:
             ("(id MIN_MAX, ID MIN_MAX)", "MIN_MAX", "id MIN_MAX is given twice"),
             ("(s VALUE_LIST, s VALUE_SET)", "VALUE_SET", "s VALUE_LIST is given twice"),
             ("(s PARTITION)", "PARTITION", "partition"),
-            (
-                "(id MIN_MAX) WITH (bild = false)",
-                "bild",
-                r"option bild: did you mean build\?",
-            ),
+            ("(id MIN_MAX) WITH (bild = false)", "bild", r"option bild: did you mean build\?"),
             ("(id MIN_MAX) WITH (build = maybe)", "maybe", "expected a value"),
             ("(id MIN_MAX) WITH (build = 'maybe')", "build", "takes true or false, not 'maybe'"),
             ("(id MIN_MAX) WITH (refresh_interval = 0)", "refresh_interval", "a duration above"),

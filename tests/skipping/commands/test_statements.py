@@ -10,9 +10,7 @@ from pyspark.errors import ParseException
 from pyspark.sql import SparkSession
 
 import skipping
-from providers.errors import (
-    StatementError,
-)
+from providers.errors import StatementError
 from tests.skipping.commands.samples import FLINT, indexes, refused, word
 
 pytestmark = pytest.mark.nightly

@@ -11,10 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 from pyspark.sql import SparkSession
 
-from providers.errors import (
-    StatementError,
-    StoreError,
-)
+from providers.errors import StatementError, StoreError
 from skipping import SkippingIndex
 from skipping.indexing.spark import SparkBuild
 from skipping.sources.spark import settings_of, store_of

@@ -18,10 +18,7 @@ from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores.memory.store import MemoryStore
 
 DEFINITION = Definition(
-    "i",
-    TableId("delta", "t", "file:/t"),
-    "t",
-    (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),),
+    "i", TableId("delta", "t", "file:/t"), "t", (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),)
 )
 
 

@@ -22,30 +22,18 @@ from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import Catalogue
 from skipping.stores.sqlite import fields
 from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.stores.samples import bounds, entries
 
 DEFINITION = Definition(
-    "i",
-    TableId("delta", "t", "file:/t"),
-    "t",
-    (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),),
+    "i", TableId("delta", "t", "file:/t"), "t", (IndexedColumn(1, "x", "x", "bigint", "MIN_MAX"),)
 )
 FILES, GREAT = 100, 70
 
 
 def write(store: SqliteStore, n: int) -> None:
-    ordinals = pa.array(store.reserve("i", n), pa.int64())
-    columns = {
-        "ordinal": ordinals,
-        "path": [f"f{o}" for o in ordinals.to_pylist()],
-        "size": pa.array([1] * n, pa.int64()),
-        "stamp": pa.nulls(n, pa.int64()),
-        "partition": ["{}"] * n,
-        "s1_known": [True] * n,
-        "s1_low": ordinals,
-        "s1_high": ordinals,
-        "s1_nulls": pa.array([0] * n, pa.int64()),
-    }
-    store.write("i", pa.table(columns), revision=1)
+    ordinals = store.reserve("i", n)
+    values = bounds(ordinals) | {"s1_nulls": [0] * n}
+    store.write("i", entries(ordinals, values), revision=1)
 
 
 def ask(lookup: Lookup, timeout: float) -> LookupResult:

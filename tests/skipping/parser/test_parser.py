@@ -135,15 +135,8 @@ def test_schemas_are_known_before_a_statement_runs():
     plain = [column.split()[0] for column in Show().schema.split(", ")]
     extended = [column.split()[0] for column in Show(extended=True).schema.split(", ")]
     # The order and names of Flint, so that what reads its answers reads ours.
-    flint = [
-        "flint_index_name",
-        "kind",
-        "database",
-        "`table`",
-        "index_name",
-        "auto_refresh",
-        "status",
-    ]
+    flint = ["flint_index_name", "kind", "database", "`table`", "index_name"]
+    flint += ["auto_refresh", "status"]
     assert plain[:7] == flint
     assert extended[:8] == [*flint, "error"]
     assert set(plain) <= set(extended)
@@ -182,58 +175,11 @@ HEADS = (
     "DESC SKIPPING INDEX on ",
     "",
 )
-WORDS = st.sampled_from(
-    [
-        "a",
-        "b.c",
-        "`x``y`",
-        "`",
-        "'",
-        "''",
-        '"',
-        "(",
-        ")",
-        ",",
-        ";",
-        "=",
-        "=>",
-        "--",
-        "/*",
-        "*/",
-        "/*+",
-        "\n",
-        "\t",
-        "\\",
-        "r'\\'",
-        "5",
-        "-5",
-        ".5",
-        "1e9",
-        "1e999",
-        "5x",
-        "true",
-        "WITH",
-        "with(",
-        "WHERE",
-        "IN",
-        "ON",
-        "IF",
-        "NOT",
-        "EXISTS",
-        "ADD",
-        "DROP",
-        "é",
-        "\u2003",
-        "\x00",
-        "'\\uD800'",
-        "{}",
-        "$",
-        "MIN_MAX",
-        "EXTENDED",
-        "SKIPPING",
-        "INDEX",
-    ]
-)
+_WORDS = r"""
+    a b.c `x``y` ` ' '' " ( ) , ; = => -- /* */ /*+ \ r'\' 5 -5 .5 1e9 1e999 5x true WITH with(
+    WHERE IN ON IF NOT EXISTS ADD DROP é '\uD800' {} $ MIN_MAX EXTENDED SKIPPING INDEX
+"""
+WORDS = st.sampled_from([*_WORDS.split(), "\n", "\t", "\u2003", "\x00"])
 # Half of the fuzz is made of the grammar's own pieces, which random characters seldom make.
 TEXTS = st.builds(
     lambda head, parts, glue: head + glue.join(parts),

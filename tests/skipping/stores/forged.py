@@ -31,6 +31,7 @@ from providers.index_predicate import (
 )
 from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
+from tests.skipping.stores.samples import bounds, entries
 from tests.skipping.stores.small import DEFINITION
 
 Change = Callable[[list[bytes], bytes], tuple[list[bytes], bytes]]
@@ -56,25 +57,17 @@ def make(path: Path) -> SqliteStore:
     store.define(DEFINITION, expect=None)
     for n in (60, 30):
         ordinals = store.reserve("i", n)
-        known = pa.array([True] * n)
-        columns = {
-            "ordinal": pa.array(ordinals, pa.int64()),
-            "path": [f"f{o}" for o in ordinals],
-            "size": pa.array([1] * n, pa.int64()),
-            "stamp": pa.nulls(n, pa.int64()),
-            "partition": ["{}"] * n,
-            "s1_known": known,
-            "s1_low": list(ordinals),
+        values = bounds(ordinals) | {
             "s1_high": [o + 9 for o in ordinals],
-            "s2_known": known,
+            "s2_known": [True] * n,
             "s2_values": [[f"t{o % 50}", f"t{o % 7}"] for o in ordinals],
-            "s3_known": known,
-            "s3_values": [[o % 50, o % 7] for o in ordinals],
-            "s4_known": known,
+            "s3_known": pa.array([True] * n),
+            "s3_values": pa.array([[o % 50, o % 7] for o in ordinals]),
+            "s4_known": pa.array([True] * n),
             "s4_filter": pa.array([bytes([o % 250] * 40) for o in ordinals], pa.large_binary()),
             "s4_layout": pa.array([1] * n),
         }
-        store.write("i", pa.table(columns), revision=1)
+        store.write("i", entries(ordinals, values), revision=1)
     store.remove("i", pa.array([5]))
     return store
 

@@ -36,6 +36,28 @@ def forward(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
     return to_node(request.body)
 
 
+def refuse(answer: Answer, words: bytes = b"") -> Rule:
+    """A rule that answers requests with these words in the path or body so."""
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        named = words in request.path.encode() + request.body
+        return answer if named else to_node(request.body)
+
+    return rule
+
+
+def alter(change: Callable[[Any], object], words: bytes = b"scripted_metric") -> Rule:
+    """A rule that changes the answers to requests with these words in the path or body."""
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        answer = to_node(request.body)
+        if words in request.path.encode() + request.body:
+            change(answer.body)
+        return answer
+
+    return rule
+
+
 @dataclass
 class Front:
     """`address` is its `host:port`; `rule` may be changed at any time."""

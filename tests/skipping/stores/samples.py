@@ -10,10 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from providers.errors import StoreError
-from providers.index_predicate import (
-    BitsSet,
-    Test,
-)
+from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.stores import IndexStore
 

@@ -17,13 +17,7 @@ from skipping.stores import IndexStore
 from skipping.stores.copy import CopyResult, copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.samples import (
-    bounds,
-    definition,
-    entries,
-    fill,
-    filters,
-)
+from tests.skipping.stores.samples import bounds, definition, entries, fill, filters
 from tests.skipping.stores.test_damaged import false_skips, grown
 
 

@@ -23,10 +23,11 @@ import pytest
 
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
-from skipping.model.definition import Definition, TableId
 from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores import forged
+from tests.skipping.stores import forged, samples
+from tests.skipping.stores.samples import bounds, filters
+from tests.skipping.stores.small import DEFINITION
 
 pytestmark = pytest.mark.nightly
 
@@ -42,30 +43,14 @@ def entries(ordinals: range, chosen: random.Random) -> pa.Table:
     n = len(ordinals)
     values = [sorted(chosen.sample(range(SPAN), chosen.randint(1, 20))) for _ in ordinals]
     paths = [f"{chosen.random()}/{','.join(map(str, each))}" for each in values]
-    known = pa.array([True] * n)
-    columns = {
-        "ordinal": pa.array(ordinals, pa.int64()),
-        "path": paths,
-        "size": pa.array([1] * n, pa.int64()),
-        "stamp": pa.nulls(n, pa.int64()),
-        "partition": ["{}"] * n,
-        "s1_known": known,
-        "s1_low": [each[0] for each in values],
-        "s1_high": [each[-1] for each in values],
-        "s2_known": known,
-        "s2_values": pa.array([list(map(str, each)) for each in values]),
-        "s3_known": known,
-        "s3_filter": pa.array([bits(each) for each in values], pa.large_binary()),
-        "s3_layout": pa.array([1] * n),
-    }
-    return pa.table(columns)
+    columns = bounds([each[0] for each in values]) | filters([bits(v) for v in values], [1] * n)
+    columns |= {"s1_high": [each[-1] for each in values], "s2_known": [True] * n}
+    columns |= {"s2_values": [list(map(str, each)) for each in values]}
+    return samples.entries(ordinals, columns, path=paths)
 
 
 def bits(values: list[int]) -> bytes:
     return sum(1 << value for value in values).to_bytes(SPAN // 8, "little")
-
-
-DEFINITION = Definition("i", TableId("delta", "t", "file:/t"), "t", ())
 
 
 def grown(path: Path, chosen: random.Random, writes: int) -> SqliteStore:
@@ -194,7 +179,9 @@ from pathlib import Path
 from tests.skipping.stores.test_damaged import entries, grown
 from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores import forged
+from tests.skipping.stores import forged, samples
+from tests.skipping.stores.samples import bounds, filters
+from tests.skipping.stores.small import DEFINITION
 path, chosen = Path(sys.argv[1]), random.Random(3)
 store = SqliteStore(path)
 holder = sqlite3.connect(path)  # so that the log is not merged at every close

@@ -17,7 +17,7 @@ from skipping.config.options import IndexOptions
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
-from tests.skipping.stores.proxy import Answer, Front
+from tests.skipping.stores.proxy import Answer, Front, refuse
 from tests.skipping.stores.samples import ask, bits, bounds, definition, entries, filters
 
 SHARDS = '{"number_of_shards": 3, "number_of_replicas": 0}'
@@ -102,9 +102,7 @@ def test_who_may_not_ask_for_its_size_does_without(between: Front, prefix: str) 
     store.reserve("i", 1)
     store.write("i", entries([0], bounds([1])), revision=1)
     forbidden = Answer(403, {"error": {"type": "security_exception"}, "status": 403})
-    between.rule = lambda request, to_node: (
-        forbidden if "/_stats" in request.path else to_node(request.body)
-    )
+    between.rule = refuse(forbidden, b"/_stats")
     assert store.size("i") is None
     assert len(store.catalogue("i").files) == 1
 

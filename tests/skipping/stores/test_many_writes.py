@@ -12,17 +12,17 @@ import pytest
 
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
-from skipping.stores import IDENTITY, IndexStore, find_identities
+from skipping.stores import IndexStore, find_identities
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
-from tests.skipping.stores.small import DEFINITION, entries
+from tests.skipping.stores.samples import entries
+from tests.skipping.stores.small import DEFINITION
 
 WRITES, LENGTH = 40, 16
 
 
 def some(ordinals: range, random: np.random.Generator) -> pa.Table:
     n = len(ordinals)
-    table = entries(ordinals).select(IDENTITY.names)
     numbers = [random.choice(500, random.integers(0, 9), replace=False) for _ in range(n)]
     columns = {
         "s1_known": pa.array(random.random(n) < 0.9),
@@ -36,9 +36,7 @@ def some(ordinals: range, random: np.random.Generator) -> pa.Table:
         "s4_filter": pa.array([random.bytes(LENGTH) for _ in range(n)], pa.large_binary()),
         "s4_layout": pa.array([1] * n),
     }
-    for name, column in columns.items():
-        table = table.append_column(name, column)
-    return table
+    return entries(ordinals, columns)
 
 
 def questions(random: np.random.Generator) -> list[Test]:

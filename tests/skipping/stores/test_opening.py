@@ -48,21 +48,11 @@ def test_open_store_finds_files(url: str, location: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "opensearch://me:secret@host:9200",
-        "s3://b/k",
-        "sqlite://host/p",
-        "sqlite://me:secret@host/p",
-        "file://me:secret@host/p",
-        "opensearch ://me:secret@host:9200",
-        "://me:secret@host:9200",
-        "//me:secret@host:9200",
-        "sqlite:opensearch://me:secret@host:9200",
-        "sqlite:/opensearch://me:secret@host/a",
-        "opensearch\t//me:secret@host:9200",
-        "/a\n/b.db",
-        "file://host/p",
-        "",
-        "sqlite:",
+        *("opensearch://me:secret@host:9200", "s3://b/k", "sqlite://host/p", "file://host/p"),
+        *("sqlite://me:secret@host/p", "file://me:secret@host/p", "/a\n/b.db", "", "sqlite:"),
+        *("opensearch ://me:secret@host:9200", "://me:secret@host:9200"),
+        *("//me:secret@host:9200", "sqlite:opensearch://me:secret@host:9200"),
+        *("sqlite:/opensearch://me:secret@host/a", "opensearch\t//me:secret@host:9200"),
     ],
 )
 def test_open_store_refuses_the_rest(url: str) -> None:
@@ -201,13 +191,9 @@ def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "opensearch://me:s3cret@host",
-        " opensearch://me:s3cret@host",
-        "\topensearch+https://me:s3cret@host:9200 ",
-        "opensearch://",
-        "opensearch://host:port",
-        "opensearch://host/index",
-        "opensearch+https://host?password=s3cret",
+        *("opensearch://me:s3cret@host", " opensearch://me:s3cret@host", "opensearch://"),
+        *("\topensearch+https://me:s3cret@host:9200 ", "opensearch://host:port"),
+        *("opensearch://host/index", "opensearch+https://host?password=s3cret"),
     ],
 )
 def test_addresses_that_are_none(url: str) -> None:

@@ -15,11 +15,9 @@ import pytest
 from providers.errors import Conflict, StoreError
 from skipping.model.definition import State
 from skipping.stores.opensearch import scripts as opensearch_scripts
-from skipping.stores.opensearch.credentials import Access
-from skipping.stores.opensearch.store import OpenSearchStore
 from tests.opensearch import Node
 from tests.skipping.stores.cluster import answers, at, make, ordinals
-from tests.skipping.stores.proxy import Answer, Front, Request, forward, front
+from tests.skipping.stores.proxy import Answer, Front, Request, alter, forward, front, refuse
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, bit, bits_of, entries
 
 pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
@@ -78,12 +76,6 @@ def test_hung(mortal: Node) -> None:
     assert answers(store) == EXPECTED  # and the answer ends it
 
 
-def test_nobody_there() -> None:
-    store = OpenSearchStore("http://127.0.0.1:9", Access())
-    with pytest.raises(StoreError, match="cannot be reached"):
-        store.definitions()
-
-
 # Where scripts are forbidden
 
 
@@ -117,11 +109,7 @@ def test_bits_where_only_aggregations_may_be_scripts(opensearch: str, between: F
     store = at(make(opensearch, files=0), between.address)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     no = Answer(400, {"error": {"type": "search_phase_execution_exception"}, "status": 400})
-
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        return no if b'"script":' in request.body else to_node(request.body)
-
-    between.rule = rule
+    between.rule = refuse(no, b'"script":')
     for _ in range(2):
         found = store.find_prunable("i", [bit(0), *TESTS], below=10, timeout=60)
         assert [list(a) for a in found] == [[], *EXPECTED]
@@ -136,11 +124,7 @@ def test_capabilities_are_probed_again_after_a_refused_search(
     store = at(make(opensearch), between.address)
     assert answers(store) == EXPECTED
     no = Answer(400, {"error": {"type": "search_phase_execution_exception"}, "status": 400})
-
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        return no if b"scripted_metric" in request.body else to_node(request.body)
-
-    between.rule = rule
+    between.rule = refuse(no, b"scripted_metric")
     with pytest.raises(StoreError, match="search_phase_execution"):
         answers(store)
     assert answers(store) == EXPECTED
@@ -149,26 +133,12 @@ def test_capabilities_are_probed_again_after_a_refused_search(
 def test_a_page_that_fails_is_no_answer(mortal: Node) -> None:
     store = make(mortal.address, files=10_100)
     with front(mortal.address) as between:
-        between.rule = _alter(
-            lambda answer: answer["_shards"].update(failed=1), body=b'"search_after"'
-        )
+        between.rule = alter(lambda a: a["_shards"].update(failed=1), b'"search_after"')
         with pytest.raises(StoreError, match="shards"):
             at(store, between.address).find_prunable("i", TESTS, below=10_100, timeout=60)
 
 
 # In part
-
-
-def _alter(change: Callable[[Any], object], *, body: bytes = b"scripted_metric") -> Any:
-    """A rule that changes the answers to searches with these words in them."""
-
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        answer = to_node(request.body)
-        if "_search" in request.path and body in request.body:
-            change(answer.body)
-        return answer
-
-    return rule
 
 
 @pytest.mark.parametrize(
@@ -191,7 +161,7 @@ def test_an_answer_in_part_is_no_answer(
 ) -> None:
     store = at(make(opensearch), between.address)
     assert answers(store) == EXPECTED
-    between.rule = _alter(change)
+    between.rule = alter(change)
     with pytest.raises(StoreError):
         answers(store)
 
@@ -254,7 +224,7 @@ def test_busy_for_a_while(opensearch: str, between: Front) -> None:
 
 def test_busy_all_the_time(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address, patience=0.5)
-    between.rule = lambda request, to_node: BUSY
+    between.rule = refuse(BUSY)
     with pytest.raises(StoreError, match="too busy"):
         answers(store, timeout=0.5)
     with pytest.raises(StoreError, match="too busy"):

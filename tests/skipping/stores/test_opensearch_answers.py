@@ -24,7 +24,6 @@ from providers.index_predicate import (
     ContainsOther,
     ContainsRange,
     FieldCompare,
-    NotWithin,
     Overlaps,
     Test,
 )
@@ -37,7 +36,7 @@ from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
-from tests.skipping.stores.proxy import Answer, Front, Request, front
+from tests.skipping.stores.proxy import Answer, Front, Request, alter, front, refuse
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 from tests.skipping.stores.test_copying import build_store, rows
 
@@ -106,14 +105,7 @@ def to_any(store: OpenSearchStore) -> Any:
 def test_a_document_is_known_by_its_id(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address)
     answers(store)
-
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        answer = to_node(request.body)
-        if "_doc/" in request.path:
-            answer.body["_id"] = "0" * 64
-        return answer
-
-    between.rule = rule
+    between.rule = alter(lambda answer: answer.update(_id="0" * 64), b"_doc/")
     with pytest.raises(StoreError, match="another request"):
         answers(store)
 
@@ -227,29 +219,6 @@ def test_a_value_too_long_for_a_term_is_unknown(opensearch: str) -> None:
     assert found == [[0], [], [], [0], [], [], [0], [0], [], [0], []]
 
 
-@pytest.mark.parametrize("kept", [0, 1 << 20])
-def test_many_keys_are_evaluated_on_fields_that_follow_the_store(
-    opensearch: str, kept: int
-) -> None:
-    store = make(opensearch, kept=kept)
-    keys = pa.array(range(2, 5000))
-    asked: list[Test] = [
-        Overlaps("low", "high", keys, "s1"),
-        NotWithin("low", "high", keys, keys, "s1"),
-    ]
-
-    def ask() -> list[list[int]]:
-        return [list(a) for a in store.find_prunable("i", asked, below=99, timeout=30)]
-
-    assert ask() == [[0, 1, 3, 4, 6, 7, 9], [2, 5, 8]]
-    store.remove("i", pa.array([0, 8]))
-    store.write("i", entries(store.reserve("i", 2)), revision=1)
-    assert ask() == [[1, 3, 4, 6, 7, 9, 10], [2, 5, 11]]
-    other = at(store, opensearch)
-    other.remove("i", pa.array([1]))
-    assert ask() == [[3, 4, 6, 7, 9, 10], [2, 5, 11]]
-
-
 def test_fields_are_read_ahead(opensearch: str, between: Front) -> None:
     """What a query can answer is answered without one as soon as the fields are there."""
     store = at(make(opensearch), between.address, kept=1 << 20)
@@ -353,7 +322,7 @@ def test_tls_and_passwords(opensearch: str, tmp_path: Path) -> None:
 def test_forbidden(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address)
     no = Answer(403, {"error": {"type": "security_exception", "reason": "t7"}, "status": 403})
-    between.rule = lambda request, to_node: no
+    between.rule = refuse(no)
     with pytest.raises(StoreError, match="does not allow") as raised:
         answers(store)
     assert "t7" not in str(raised.value)
@@ -385,13 +354,3 @@ def test_a_copy_there_and_back(opensearch: str, tmp_path: Path) -> None:
     assert there.reserve("i", 1).start >= 7
     with pytest.raises(StoreError, match="has indexes already"):
         copy(one, there)
-
-
-def test_columns_in_parts(opensearch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too large for one Arrow array comes in several."""
-    monkeypatch.setattr("skipping.stores.entries.PORTION", 1)
-    store = make(opensearch, files=0)
-    one = entries(store.reserve("i", 3))
-    other = entries(store.reserve("i", 3))
-    store.write("i", pa.concat_tables([one, other]), revision=1)
-    assert ordinals(store) == [0, 1, 2, 3, 4, 5]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from skipping.stores import slices
 from skipping.stores.opensearch import evaluate
 from tests.skipping.stores.cluster import answers, at, make
-from tests.skipping.stores.proxy import Answer, Front, Request
+from tests.skipping.stores.proxy import Front, alter
 from tests.skipping.stores.small import EXPECTED, TESTS, bit, bits_of
 
 pytestmark = pytest.mark.usefixtures("delete_indexes")
@@ -65,20 +64,14 @@ def test_bits_that_are_cut_or_lost_keep_their_files(
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     monkeypatch.setattr(slices, "HEAVY", 0)
 
-    def alter(answer: dict[str, Any]) -> None:
+    def spoil(answer: dict[str, Any]) -> None:
         for hit in answer["hits"]["hits"]:
             if hit["sort"][0] == 4 and cut is None:
                 del hit["fields"]
             elif hit["sort"][0] == 4:
                 hit["fields"]["bytes.s3_filter"] = [cut]
 
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        answer = to_node(request.body)
-        if b'"docvalue_fields"' in request.body:
-            alter(answer.body)
-        return answer
-
-    between.rule = rule
+    between.rule = alter(spoil, b'"docvalue_fields"')
     found = list(store.find_prunable("i", [bit(0)], below=99, timeout=30)[0])
     assert found == [0, 2, 5, 8, 9]
 

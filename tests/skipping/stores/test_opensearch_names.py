@@ -193,16 +193,7 @@ def test_a_search_by_names(opensearch: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "`a.b`",
-        "`.a`",
-        "`a.`",
-        "`*`",
-        "` `",
-        "`a b`",
-        '`a"b`',
-        "`_id`",
-        "`größe`",
-        "`日本`",
+        *("`a.b`", "`.a`", "`a.`", "`*`", "` `", "`a b`", '`a"b`', "`_id`", "`größe`", "`日本`"),
         "a.`b.c`",
     ],
 )

@@ -22,7 +22,7 @@ from skipping.stores.opensearch.packed_entries import PAGE, unpack_pages
 from skipping.stores.opensearch.scripts import bitmap_words
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
-from tests.skipping.stores.proxy import Answer, Front, Request
+from tests.skipping.stores.proxy import Answer, Front, Request, alter, refuse
 from tests.skipping.stores.small import DEFINITION, EXPECTED, bit, bits_of, entries
 
 pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
@@ -173,15 +173,9 @@ def test_lists_where_values_should_be_are_not_kept(
 def test_a_bitmap_has_no_more_words_than_were_asked_for(opensearch: str, between: Front) -> None:
     store = at(make(opensearch), between.address)
     assert answers(store) == EXPECTED
-
-    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
-        answer = to_node(request.body)
-        if b"scripted_metric" in request.body:
-            buckets = answer.body["aggregations"]["tests"]["buckets"]
-            buckets["0"]["words"]["value"] = [-1] * 1_000_000
-        return answer
-
-    between.rule = rule
+    between.rule = alter(
+        lambda a: a["aggregations"]["tests"]["buckets"]["0"]["words"].update(value=[-1] * 1_000_000)
+    )
     with pytest.raises(StoreError, match="no bitmap: it has 1000000 words, not 1"):
         answers(store)
 
@@ -218,7 +212,7 @@ def test_one_long_value_of_a_filter_is_not_laid_down(
 def test_values_of_an_answer_are_counted(between: Front, opensearch: str) -> None:
     store = at(make(opensearch), between.address)
     text = [1] * (limits.VALUES + 10)
-    between.rule = lambda request, to_node: Answer(200, {"hits": text})
+    between.rule = refuse(Answer(200, {"hits": text}))
     with pytest.raises(StoreError, match="more than 16,000,000 values"):
         answers(store)
 

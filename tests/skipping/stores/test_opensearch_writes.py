@@ -18,7 +18,7 @@ from skipping.stores.opensearch.commits import Attempt, attempt
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.skipping.stores.cluster import answers, at, make, ordinals
-from tests.skipping.stores.proxy import Answer, Front
+from tests.skipping.stores.proxy import Answer, Front, refuse
 from tests.skipping.stores.small import DEFINITION, EXPECTED, TESTS, entries
 
 pytestmark = [pytest.mark.usefixtures("delete_indexes"), pytest.mark.nightly]
@@ -154,9 +154,7 @@ def test_space_is_asked_back_where_there_is_some(opensearch: str, between: Front
     (asked,) = (request.path for request in between.seen if "_forcemerge" in request.path)
     assert "only_expunge_deletes=true&wait_for_completion=false" in asked
     forbidden = Answer(403, {"error": {"type": "security_exception"}, "status": 403})
-    between.rule = lambda request, to_node: (
-        forbidden if "/_stats" in request.path else to_node(request.body)
-    )
+    between.rule = refuse(forbidden, b"/_stats")
     store.remove("i", pa.array([3]))
     assert ordinals(store) == list(range(4, 15))
 

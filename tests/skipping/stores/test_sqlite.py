@@ -493,27 +493,14 @@ def test_a_dropped_index_has_nothing_to_forget(path: Path, monkeypatch: pytest.M
             assert other.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
 
 
-def _with_bytes(path: Path) -> SqliteStore:
-    """A store with the files 0 to 9 and 10 to 19 in two writes, each with its number as bytes."""
-    store = SqliteStore(path)
-    store.define(DEFINITION, expect=None)
-    for _ in range(2):
-        ordinals = store.reserve("i", 10)
-        values = pa.array([bytes([o]) for o in ordinals], pa.large_binary())
-        sketch = {"s3_known": pa.array([True] * 10), "s3_filter": values}
-        sketch["s3_layout"] = pa.array([1] * 10)
-        table = entries(ordinals).select(["ordinal", "path", "size", "stamp", "partition"])
-        for name, column in sketch.items():
-            table = table.append_column(name, column)
-        store.write("i", table, revision=1)
-    return store
-
-
-ODD = BitsSet("filter", "layout", ((1, pa.array([[0]], pa.list_(pa.int64(), 1))),), "s3")
+_FIRST_BIT = pa.array([[0]], pa.list_(pa.int64(), 1))
+ODD = BitsSet("filter", "layout", tuple((layout, _FIRST_BIT) for layout in range(4)), "s3")
 
 
 def test_bytes_of_removed_files_are_swept(path: Path) -> None:
-    store = _with_bytes(path)
+    store = make(path, files=0)
+    for _ in range(2):
+        store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     assert list(store.find_prunable("i", [ODD], below=99, timeout=30)[0]) == list(range(0, 20, 2))
     runs = "SELECT count(*), sum(items) FROM run WHERE part = 's3_filter'"
     with closing(sqlite3.connect(path)) as other:
@@ -527,8 +514,7 @@ def test_bytes_of_removed_files_are_swept(path: Path) -> None:
 def test_bits_that_take_too_long_are_given_up_and_not_the_question(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SqliteStore(path)
-    store.define(DEFINITION, expect=None)
+    store = make(path, files=0)
     store.write("i", bits_of(store.reserve("i", 10)), revision=1)
     tests = [bit(2), TESTS[0]]
     bits, lists = store.find_prunable("i", tests, below=10, timeout=30)

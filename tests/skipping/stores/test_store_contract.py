@@ -10,12 +10,7 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import Conflict, StoreError
-from providers.index_predicate import (
-    Contains,
-    ContainsOther,
-    ContainsRange,
-    FieldCompare,
-)
+from providers.index_predicate import Contains, ContainsOther, ContainsRange, FieldCompare
 from skipping.model.definition import State, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import IDENTITY, IndexStore

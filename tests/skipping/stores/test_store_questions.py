@@ -280,23 +280,24 @@ def test_what_is_kept_of_an_index_follows_it(reachable: IndexStore, copied: bool
         tests: list[Test] = [
             FieldCompare("low", ">", 2, "s1"),
             Overlaps("low", "high", keys, "s1"),
+            NotWithin("low", "high", keys, keys, "s1"),
             FieldCompare("nulls", ">", 0, "s2"),
             ContainsOther("values", pa.array(["a"]), "s2"),
         ]
         return [list(a) for a in reachable.find_prunable("i", tests, below=below, timeout=60)]
 
-    assert find_files() == find_files() == [[0], [0], [], []]
+    assert find_files() == find_files() == [[0], [0], [], [], []]
     store.reserve("i", 3)
     store.write("i", entries([4, 5], bounds([100, 5])), revision=1)
-    assert find_files() == [[0], [0, 5], [], []]
+    assert find_files() == [[0], [0, 5], [4], [], []]
     more = {"s2_known": [True, True, False], "s2_values": [["a"], ["b"], []], "s2_nulls": [0, 1, 0]}
     store.write("i", entries([2, 0, 4], more | bounds([9, 9, 9])), revision=1)
-    assert find_files() == [[0], [0, 2, 5], [2], [2]]
-    assert find_files(below=3) == [[0], [0, 2], [2], [2]]
+    assert find_files() == [[0], [0, 2, 5], [4], [2], [2]]
+    assert find_files(below=3) == [[0], [0, 2], [], [2], [2]]
     store.remove("i", pa.array([0]))
-    assert find_files() == [[], [2, 5], [2], [2]]
+    assert find_files() == [[], [2, 5], [4], [2], [2]]
     store.write("i", entries([3], bounds([0])), revision=1)
-    assert find_files() == [[3], [2, 3, 5], [2], [2]]
+    assert find_files() == [[3], [2, 3, 5], [4], [2], [2]]
 
 
 def test_no_tests(store: IndexStore) -> None:

@@ -37,17 +37,10 @@ def started_with(spark: SparkSession) -> Iterator[Any]:
 @pytest.mark.parametrize(
     "location",
     [
-        "/allowed/a",
-        "file:/allowed/a/",
-        "file:///allowed/a/b",
-        "/allowed//a/./b/../c",
-        "/allowed/x/../a",
-        "/allowed/a/b/..",
-        "s3://Bucket/checkpoints",
-        "s3://Bucket//checkpoints/t",
-        "hdfs://name:8020/x y/z",
-        "spark-warehouse/../{warehouse}/c",
-        "{warehouse}/c",
+        *("/allowed/a", "file:/allowed/a/", "file:///allowed/a/b", "/allowed//a/./b/../c"),
+        *("/allowed/x/../a", "/allowed/a/b/..", "s3://Bucket/checkpoints"),
+        *("s3://Bucket//checkpoints/t", "hdfs://name:8020/x y/z"),
+        *("spark-warehouse/../{warehouse}/c", "{warehouse}/c"),
     ],
 )
 def test_allowed(spark: SparkSession, started_with: Any, location: str) -> None:
@@ -68,25 +61,11 @@ def test_allowed(spark: SparkSession, started_with: Any, location: str) -> None:
 @pytest.mark.parametrize(
     "location",
     [
-        "/",
-        "/allowed",
-        "/allowed/ab",
-        "/allowed/a/../b",
-        "/allowed/a/../../etc",
-        "/../allowed/b",
-        "/allowed/a%2fb/../../b",
-        "/allowed/A",
-        "s3://bucket/checkpoints",
-        "s3://Bucket/checkpoints2",
-        "s3a://Bucket/checkpoints",
-        "s3:/checkpoints",
-        "s3:checkpoints",
-        "hdfs://name/x y",
-        "hdfs://evil:1/allowed/a",
-        "file://evil/allowed/a",
-        "allowed/a",
-        "mailto:a",
-        ":",
+        *("/", "/allowed", "/allowed/ab", "/allowed/a/../b", "/allowed/a/../../etc"),
+        *("/../allowed/b", "/allowed/a%2fb/../../b", "/allowed/A", "s3://bucket/checkpoints"),
+        *("s3://Bucket/checkpoints2", "s3a://Bucket/checkpoints", "s3:/checkpoints"),
+        *("s3:checkpoints", "hdfs://name/x y", "hdfs://evil:1/allowed/a"),
+        *("file://evil/allowed/a", "allowed/a", "mailto:a", ":"),
     ],
 )
 def test_refused(spark: SparkSession, started_with: Any, location: str) -> None:

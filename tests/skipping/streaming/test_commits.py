@@ -67,11 +67,7 @@ def test_rows_that_change_without_deletion_vectors(
 
 @pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.soak)])
 def test_every_kind_of_commit(
-    spark: SparkSession,
-    t: str,
-    tmp_path: Path,
-    vectors: str,
-    request: pytest.FixtureRequest,
+    spark: SparkSession, t: str, tmp_path: Path, vectors: str, request: pytest.FixtureRequest
 ) -> None:
     spark.conf.set(UNBOUNDED, "false")
     request.addfinalizer(lambda: spark.conf.unset(UNBOUNDED))

@@ -144,10 +144,7 @@ def test_failures_never_end(spark: SparkSession, odd: tuple[Odd, Maintainer]) ->
 
 
 def test_who_ends_a_stream_does_not_wait_for_a_store_that_hangs(
-    spark: SparkSession,
-    t: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    spark: SparkSession, t: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(maintainer, "STOP_TIMEOUT", 1.0)
     before = spark.conf.get("spark.sql.streaming.stopTimeout")

@@ -24,6 +24,7 @@ from skipping.model.lease import Lease
 from skipping.sources.spark import settings_of, store_of
 from skipping.streaming.jobs import Stream, job_name
 from skipping.streaming.maintainer import Maintainer
+from tests.skipping.commands.samples import facts
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
 
 pytestmark = pytest.mark.nightly
@@ -41,11 +42,6 @@ def running(spark: SparkSession, name: str) -> bool:
 def stream(spark: SparkSession, name: str) -> Stream | None:
     found = [s for s in skipping.streams(spark) if s.table.endswith(f".{name}")]
     return found[0] if found else None
-
-
-def facts(spark: SparkSession, name: str) -> dict[str, str | None]:
-    rows = spark.sql(f"DESCRIBE SKIPPING INDEX EXTENDED ON {name}").collect()
-    return {row.item: row.value for row in rows}
 
 
 def offsets(found: StreamingQuery) -> list[tuple[int, dict[str, int]]]:

@@ -1,8 +1,9 @@
-"""Questions of intervals to every store, in numbers, text and addresses, as the reference says."""
+"""Questions of index types to every store, as the reference says."""
 
 from __future__ import annotations
 
 import random
+import string
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,8 +18,10 @@ from providers import (
     Between,
     Column,
     Compare,
+    Contains,
     In,
     IsNull,
+    Ngram,
     Ranges,
     SkippingProvider,
     StartsWith,
@@ -78,12 +81,27 @@ def test_addresses_are_asked_as_the_reference_says(store: IndexStore, junk: list
     assert count_skipped(store, provider, [pa.array(each) for each in files], leaves) > 5 * FILES
 
 
+def test_texts_are_asked_as_the_reference_says(store: IndexStore) -> None:
+    rng = random.Random(4)
+    # From a handful of n-grams to more than fit: files of several layouts.
+    files = [
+        ["".join(rng.choices(string.ascii_letters, k=12)) for _ in range(3 + 8 * f * f)]
+        for f in range(FILES)
+    ]
+    literals = [each[0][2:8] for each in files[:6]] + ["no such", "ab"]
+    leaves: list[Leaf] = [Contains("x", literal) for literal in literals]
+    assert count_skipped(store, Ngram(fpp=0.1), [pa.array(each) for each in files], leaves) > FILES
+
+
 def count_skipped(
     store: IndexStore, provider: SkippingProvider, files: Sequence[pa.Array], leaves: list[Leaf]
 ) -> int:
     """How many files in all are pruned for the leaves; each answer is the reference's."""
     kept = table(provider, [sketch(provider, [each]) for each in files], "s1")
     columns = dict(zip(kept.column_names, map(pa.ChunkedArray.combine_chunks, kept), strict=True))
+    if "s1_filter" in columns:
+        assert len(set(columns["s1_layout"].to_pylist())) > 3
+        columns["s1_filter"] = columns["s1_filter"].cast(pa.large_binary())
     store.define(definition(), expect=None)
     store.write("i", entries(store.reserve("i", len(files)), columns), revision=1)
     count = 0
