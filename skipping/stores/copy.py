@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from providers.errors import NoStore, StoreError
-from skipping.model.definition import Definition, Versioned
+from skipping.model.definition import Definition
 from skipping.progress import progress
 from skipping.stores import IndexStore
 from skipping.stores.sqlite.store import SqliteStore
@@ -44,7 +44,7 @@ def copy(source: IndexStore, target: IndexStore) -> CopyResult:
     if isinstance(target, SqliteStore):
         if isinstance(source, SqliteStore):
             with source.copy_to(target) as draft:
-                return _verify(draft, _count_entries(draft))
+                return _verify(draft)
         with target.create_draft() as draft:
             return _copy_entries(source, draft)
     return _copy_entries(source, target)
@@ -95,21 +95,19 @@ def _compare(target: IndexStore, definition: Definition, wanted: _Digest) -> Non
         )
 
 
-def _count_entries(store: SqliteStore) -> list[tuple[Versioned[Definition], int]]:
-    live = [each for each in store.definitions() if not each.value.dropped]
-    return [(each, len(store.catalogue(each.value.index).files)) for each in live]
-
-
-def _verify(draft: SqliteStore, counted: list[tuple[Versioned[Definition], int]]) -> CopyResult:
+def _verify(draft: SqliteStore) -> CopyResult:
+    live = [each.value for each in draft.definitions() if not each.value.dropped]
     total = 0
-    for each, files in counted:
-        with progress(files, "files", f"verify {each.value.name}") as bar:
-            for part in draft.entries(each.value.index):
+    for definition in live:
+        files, read = len(draft.catalogue(definition.index).files), 0
+        with progress(files, "files", f"verify {definition.name}") as bar:
+            for part in draft.entries(definition.index):  # which verifies their checksums
                 bar.update(len(part))
-                total += len(part)
-    if total != sum(files for _, files in counted):
-        raise StoreError(f"the copy {draft.location} lacks entries: copy again")
-    return CopyResult(len(counted), total)
+                read += len(part)
+        if read != files:
+            raise StoreError(f"the copy {draft.location} lacks entries: copy again")
+        total += read
+    return CopyResult(len(live), total)
 
 
 class _Digest:

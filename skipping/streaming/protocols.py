@@ -1,4 +1,4 @@
-"""Define the interface that streams use; `skipping.index.SkippingIndex` implements it."""
+"""Define the interface of an index for streams. `skipping.index.SkippingIndex` implements it."""
 
 from __future__ import annotations
 
@@ -13,35 +13,21 @@ from skipping.tables import Table
 
 
 class MaintainedIndex(Protocol):
-    """The part of `SkippingIndex` that streams use. The docstrings there have the details."""
+    """The part of `SkippingIndex` that streams use; see there."""
 
     table: Table
 
     @property
-    def definition(self) -> Definition:
-        """The columns, types and options of the index."""
-
+    def definition(self) -> Definition: ...
     @property
-    def revision(self) -> Revision:
-        """How often the definition was written."""
-
+    def revision(self) -> Revision: ...
     @property
-    def state(self) -> State:
-        """The version of the table that is indexed, the status, and the last error."""
-
+    def state(self) -> State: ...
     @property
-    def replaced(self) -> bool:
-        """Whether the table was replaced since the index was defined."""
-
-    def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
-        """Return path and size of the files without an entry."""
-
-    def reread(self) -> None:
-        """Read the definition again."""
-
-    def carry_over(self) -> None:
-        """If the table was replaced, define the index for the table that has its name now."""
-
+    def replaced(self) -> bool: ...
+    def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table: ...
+    def reread(self) -> None: ...
+    def carry_over(self) -> None: ...
     def refresh(
         self,
         *,
@@ -49,14 +35,12 @@ class MaintainedIndex(Protocol):
         limit: int | None = None,
         until: int | None = None,
         retry: bool = True,
-    ) -> State:
-        """Index the pending files; return the state."""
+    ) -> State: ...
 
 
 class OpenIndex(Protocol):
-    """The signature of `SkippingIndex.on`."""
+    """`SkippingIndex.on`."""
 
     def __call__(
         self, source: SparkSession, table: str, *, store: IndexStore, likely: IndexId | None = None
-    ) -> MaintainedIndex:
-        """Open the index of a table."""
+    ) -> MaintainedIndex: ...

@@ -43,6 +43,15 @@ _NOTHING: Body = {"match_none": {}}
 _OPS = {"<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
 
 
+class _Unasked(Exception):
+    """A query cannot express this test."""
+
+
+def _require_few(ranges: pa.Array) -> None:
+    if len(ranges) > _CLAUSES:
+        raise _Unasked
+
+
 def ordinals_query(visible: Body, below: int) -> Body:
     """Return a query for the visible documents of ordinals under `below`."""
     return {"bool": {"filter": [visible, {"range": {"ordinal": {"lte": below - 1}}}]}}
@@ -73,11 +82,12 @@ def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
     """
     if isinstance(test, BitsSet):
         return _bits_query(test)
-    if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
-        holds: Body | None = numbers_query(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
-    else:
-        holds = None if any(map(_is_too_long, _bounds(test))) else _holds(test)
-    if holds is None:
+    try:
+        if bitmaps and isinstance(test, Contains) and has_many_numbers(test):
+            holds = numbers_query(f"{TERMS}.{test.sketch}_{test.field}", test.keys)
+        else:
+            holds = _holds(test)
+    except _Unasked:
         return None
     return {"bool": {"filter": [{"term": {f"{test.sketch}_known": True}}], "must_not": [holds]}}
 
@@ -119,37 +129,11 @@ def candidates_query(test: ContainsOther) -> Body:
     return {"bool": {"filter": [known], "must_not": outside}}
 
 
-def _bounds(test: Test) -> Sequence[Value | None]:
-    match test:
-        case FieldCompare(_, _, value):
-            return [value]
-        case ContainsRange(_, low, high):
-            return [low, high]
-        case Overlaps(_, _, keys) | ContainsOther(_, keys) if len(keys) <= _CLAUSES:
-            listed: list[Value] = keys.to_pylist()
-            return listed
-        case NotWithin(_, _, starts, ends) | OverlapsRange(_, _, starts, ends) if (
-            len(starts) <= _CLAUSES
-        ):
-            listed = [*starts.to_pylist(), *ends.to_pylist()]
-            return listed
-        case _:
-            return []
-
-
 def _is_too_long(value: Value | None) -> bool:
     return isinstance(value, str | bytes) and len(_to_bytes(value)) > _BOUND
 
 
-def _holds(
-    test: FieldCompare
-    | Overlaps
-    | OverlapsRange
-    | NotWithin
-    | Contains
-    | ContainsOther
-    | ContainsRange,
-) -> Body | None:
+def _holds(test: Test) -> Body:
     sketch = f"{test.sketch}_"
     match test:
         case FieldCompare(name, op, value):
@@ -172,9 +156,13 @@ def _holds(
             if high_value is not None:
                 bounds.append(("<=" if includes_high else "<", high_value))
             return _within(f"{TERMS}.{sketch}{name}", bounds)
+        case BitsSet():
+            raise _Unasked
 
 
 def _compare(field: str, op: str, value: Value) -> Body:
+    if _is_too_long(value):
+        raise _Unasked
     if op == "=":
         return {"term": {field: _json(value)}}
     if op == "!=":
@@ -184,6 +172,8 @@ def _compare(field: str, op: str, value: Value) -> Body:
 
 
 def _within(field: str, bounds: Sequence[tuple[str, Value]]) -> Body:
+    if any(_is_too_long(value) for _, value in bounds):
+        raise _Unasked
     if not bounds:
         return {"exists": {"field": field}}
     return {"range": {field: {_OPS[op]: _json(value) for op, value in bounds}}}
@@ -191,18 +181,16 @@ def _within(field: str, bounds: Sequence[tuple[str, Value]]) -> Body:
 
 def _overlaps(
     low: str, high: str, starts: pa.Array, ends: pa.Array, below: str = "<=", above: str = ">="
-) -> Body | None:
-    if len(starts) > _CLAUSES:
-        return None
+) -> Body:
+    _require_few(starts)
     return _some(
         {"bool": {"filter": [_within(low, [(below, end)]), _within(high, [(above, start)])]}}
         for start, end in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
     )
 
 
-def _escapes(low: str, high: str, starts: pa.Array, ends: pa.Array) -> Body | None:
-    if len(starts) > _CLAUSES:
-        return None
+def _escapes(low: str, high: str, starts: pa.Array, ends: pa.Array) -> Body:
+    _require_few(starts)
     within = [
         {"bool": {"filter": [_within(low, [(">=", start)]), _within(high, [("<=", end)])]}}
         for start, end in zip(starts.to_pylist(), ends.to_pylist(), strict=True)
@@ -217,11 +205,10 @@ def _contains(field: str, keys: pa.Array) -> Body:
     return _some({"terms": {field: part}} for part in parts)
 
 
-def _contains_other(field: str, keys: pa.Array) -> Body | None:
+def _contains_other(field: str, keys: pa.Array) -> Body:
     """Return a query for documents with a term below, between or above the keys."""
     keys = _possible(keys)
-    if len(keys) > _CLAUSES:
-        return None
+    _require_few(keys)
     if not len(keys):
         return {"exists": {"field": field}}
     values = keys.to_pylist()

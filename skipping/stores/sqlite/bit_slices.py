@@ -1,14 +1,8 @@
 """BYTES fields in an SQLite store, stored by bit, so that a test reads only the bits it needs.
 
-A test looks at a few bits of every file: 10 of the 8,000 bits of a bloom filter for a key. So the
-values of one length are transposed: a row has the bit at position 0 of all files, the next row the
-bit at position 1, and so on. Blocks of some KiB have a few rows each. A test reads the rows of its
-positions and combines them with AND and OR.
-
-A group of files is merged with a new one that is at least as large, so there are few groups. A
-group fills whole bytes of a row, so a merge copies rows without another transposition.
-
-docs/sqlite-format.md has a picture, and the measurement that decided for this layout.
+docs/sqlite-format.md has the layout, and the measurement that decided for it. A group of files is
+merged with a new one that is at least as large, so there are few groups. A group fills whole bytes
+of a row, so a merge copies rows without another transposition.
 """
 
 from __future__ import annotations

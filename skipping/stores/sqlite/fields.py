@@ -1,13 +1,7 @@
 """Identities and SCALAR fields in an SQLite store, as runs of Arrow tables.
 
-============  =========================================================
-part          columns, in addition to `ordinal` and the `generation` of the row
-============  =========================================================
-``files``     the identities
-``removed``   none: these ordinals had an entry
-``s3``, ...   the SCALAR fields of a sketch, its known flag, and the number of terms of each TERMS
-              field; no row for a file whose flag is null
-============  =========================================================
+Besides its columns, each row has the `ordinal` of the file and its own `generation`. The part of a
+sketch has no row for a file whose known flag is null (docs/sqlite-format.md).
 """
 
 from __future__ import annotations

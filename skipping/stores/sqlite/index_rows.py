@@ -1,8 +1,7 @@
 """The row of an index in an SQLite store, from which everything else is verified.
 
-Besides its definition, state and lease, the row has a checksum for each part of the index
-(`segments`), the last generations, and a checksum of itself. So a reader gets exactly what one
-commit wrote, or an error: pages of two copies, or of a file and another file's log, never match.
+So a reader gets exactly what one commit wrote, or an error: pages of two copies, or of a file and
+another file's log, never match.
 """
 
 from __future__ import annotations

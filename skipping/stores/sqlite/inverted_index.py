@@ -1,12 +1,7 @@
-"""TERMS fields in an SQLite store, as an inverted index in runs of blocks.
+"""TERMS fields in an SQLite store, as an inverted index in runs of blocks (docs/sqlite-format.md).
 
-A run has the distinct terms of its files, sorted, each with the ordinals of the files that have it.
-It is split into blocks of some KiB, and `about` has the first term of each. So a test reads only
-the blocks that can contain its keys. A key that is not in them is in no file: blocks have checksums
-(`segments`), so none can lose a term.
-
-A new run is merged with earlier ones that are not larger, so a field has few runs and a test reads
-about one block of each run for each key.
+A test reads only the blocks that can contain its keys, about one of each run for each key. A key
+that is not in them is in no file: blocks have checksums (`segments`), so none can lose a term.
 """
 
 from __future__ import annotations

@@ -1,18 +1,7 @@
 """Create and open the SQLite file of a store.
 
-The schema is fixed; an index has no tables of its own (docs/sqlite-format.md has a picture):
-
-=========== ========================================= =============================================
-table       one row                                   remark
-=========== ========================================= =============================================
-``index_``  an index; once it is erased, its          the row stays, so that no id is used again;
-            definition is null                        everything else is verified from it
-``entry``   a file                                    an identity is unique; null stamps are equal
-``run``     some files' share of a part of an index   never changed; has the checksums of its blocks
-``block``   some KiB of a run
-=========== ========================================= =============================================
-
-`segments` describes the parts of an index, and how they are verified.
+The schema is fixed; an index has no tables of its own (docs/sqlite-format.md). Everything in the
+file is verified from the rows of ``index_``.
 """
 
 from __future__ import annotations

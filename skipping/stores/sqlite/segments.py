@@ -1,12 +1,8 @@
 """The parts of an index in an SQLite store, as runs of blocks with checksums.
 
-A part is what a test reads separately: the identities of files, the removed ordinals, the SCALAR
-fields of a sketch, the terms of a TERMS field, or the bytes of a BYTES field. A part consists of
-runs, one for each write or for several small writes that were merged, and a run of blocks of some
-KiB. Runs are added and deleted, never changed.
-
-A run has the checksums of its blocks; the row of the index (`index_rows`) has the sum of the runs'
-checksums. A changed block, a missing or additional run and a run of another commit are Damaged.
+A part is what a test reads separately (docs/sqlite-format.md). A run has the checksums of its
+blocks; the row of the index (`index_rows`) has the sum of the runs' checksums. A changed block, a
+missing or additional run and a run of another commit are Damaged.
 """
 
 from __future__ import annotations
