@@ -52,7 +52,7 @@ class Fields:
                 self._cached[index, name] = found  # now the most recently used
             return found if isinstance(found, sort) else None
 
-    def put(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
+    def add(self, index: IndexId, name: str, newest: Catalogue | Slices) -> None:
         """Cache these fields, unless newer ones are cached; drop others to stay below the limit."""
         with self._lock:
             found = self._cached.pop((index, name), newest)
@@ -86,7 +86,7 @@ class Fields:
                 with self._lock:
                     self._too_large.add((index, name))
                 raise
-            self.put(index, name, newest)
+            self.add(index, name, newest)
             return newest
 
         wait = _SHARE * (deadline - time.monotonic())

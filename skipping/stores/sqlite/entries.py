@@ -244,7 +244,7 @@ def _lists(
     order = np.argsort(owner, kind="stable")
     lengths = np.bincount(owner, minlength=len(ordinals))
     if np.any(lengths != counts.fill_null(0).to_numpy()):
-        raise parts[name].damaged("has other terms than were counted: create it again")
+        raise parts[name].damage_error("has other terms than were counted: create it again")
     ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
     values = pa.concat_arrays(found).take(pa.array(order)).cast(type.value_type)
     return pa.ListArray.from_arrays(ends, values, type=type, mask=counts.is_null())

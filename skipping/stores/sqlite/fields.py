@@ -96,13 +96,13 @@ def _sort_rows(part: Part, found: Sequence[pa.Table]) -> pa.Table:
         return pa.table({name: pa.array([], pa.int64()) for name in ("ordinal", "generation")})
     rows = pa.concat_tables(found, promote_options="default")
     if rows["ordinal"].null_count or rows["generation"].null_count:
-        raise part.damaged("has a row without ordinal: create it again")
+        raise part.damage_error("has a row without ordinal: create it again")
     ordinals = rows["ordinal"].to_numpy()
     if np.any(ordinals[1:] <= ordinals[:-1]):
         rows = rows.sort_by("ordinal")
         ordinals = rows["ordinal"].to_numpy()
         if np.any(ordinals[1:] == ordinals[:-1]):
-            raise part.damaged("has an ordinal twice: create it again")
+            raise part.damage_error("has an ordinal twice: create it again")
     return rows
 
 

@@ -114,11 +114,11 @@ class Part:
             (self.record.id, self.name),
         ):
             if rows and row[0] <= rows[-1][0]:  # forged pages that refer to each other never end
-                raise self.damaged("has a run twice: create it again")
+                raise self.damage_error("has a run twice: create it again")
             room.take(len(row[4]) + len(row[5]))
             rows.append(row)
         if sum(map(self._checksum, rows)) & _MASK != self.record.sums[self.name]:
-            raise self.damaged(
+            raise self.damage_error(
                 "is not what was written: it is damaged, or a copy made during a write; create "
                 "the indexes again"
             )
@@ -130,7 +130,7 @@ class Part:
         end = 0
         for run in sorted(found, key=lambda run: run.first):
             if run.first < end:  # a few shared blocks could have any size
-                raise self.damaged("has a block twice: create it again")
+                raise self.damage_error("has a block twice: create it again")
             end = run.first + len(run.checksums)
         return found
 
@@ -161,7 +161,7 @@ class Part:
     def _count(self, checksum: int) -> None:
         self.record.sums[self.name] = (self.record.sums.get(self.name, 0) + checksum) & _MASK
 
-    def damaged(self, what: str) -> Damaged:
+    def damage_error(self, what: str) -> Damaged:
         """Return the error for a part that no release has written like this."""
         return Damaged(f"part {self.name} of index {self.record.index} {what}")
 

@@ -247,7 +247,7 @@ class SqliteStore(RecordStore[IndexRow]):
         else:
             self._fields.drop(record.index)
             newest = sketch_fields(parts, sketch)
-        self._fields.put(record.index, sketch, newest)
+        self._fields.add(record.index, sketch, newest)
         return newest
 
     @contextmanager

@@ -28,16 +28,16 @@ def soon() -> float:
 def test_those_asked_for_last_stay() -> None:
     kept = Fields(50)
     for name in "abc":
-        kept.put(name, "s1", fields(1, 0))
+        kept.add(name, "s1", fields(1, 0))
     assert kept.get("a", "s1", Catalogue) is not None
-    kept.put("d", "s1", fields(1, 0))
+    kept.add("d", "s1", fields(1, 0))
     assert [kept.get(name, "s1", Catalogue) is None for name in "abcd"] == [
         False,
         True,
         False,
         False,
     ]
-    kept.put("e", "s1", fields(1, *range(9)))  # more than there is room for
+    kept.add("e", "s1", fields(1, *range(9)))  # more than there is room for
     assert [kept.get(name, "s1", Catalogue) for name in "abcde"] == [None] * 5
 
 
@@ -45,14 +45,14 @@ def test_the_newest_stays() -> None:
     kept = Fields()
     newest = fields(2, 0)
     for each in (fields(1, 0, 1), newest, fields(1, 0)):
-        kept.put("i", "s1", each)
+        kept.add("i", "s1", each)
     assert kept.get("i", "s1", Catalogue) is newest
 
 
 def test_what_goes() -> None:
     kept = Fields()
     for name in "abc":
-        kept.put(name, "s1", fields(1, 0))
+        kept.add(name, "s1", fields(1, 0))
     kept.drop("a")
     kept.retain({"a", "b"})
     assert [kept.get(name, "s1", Catalogue) is None for name in "abc"] == [True, False, True]
@@ -96,7 +96,7 @@ def test_a_load_that_fails(error: Exception) -> None:
 def test_what_is_not_kept_is_not_worth_reading_ahead() -> None:
     kept = Fields(50)
     assert kept.fits("i", "s1")
-    kept.put("i", "s1", fields(1, *range(9)))
+    kept.add("i", "s1", fields(1, *range(9)))
     assert [kept.fits("i", "s1"), kept.fits("i", "s2"), Fields(0).fits("i", "s2")] == [
         False,
         True,
