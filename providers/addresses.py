@@ -4,8 +4,9 @@ A text that is an IPv4 address without leading zeros, or an IPv6 address in hexa
 as the 16 bytes of the address, in `intervals`; IPv4 is mapped into `::ffff:0:0/96`. All other texts
 of a file have intervals of their own, so that `-` and `unknown` do not widen those of addresses.
 
-Conditions are about text. Equal texts are the same address, or not an address. A text that begins
-with `10.1.` is an address in 10.1.0.0/16, or not an address; with `2001:db8:`, in 2001:db8::/32.
+Conditions compare text, not addresses. Two equal texts are the same address, or both no address. A
+text that begins with `10.1.` is an address in 10.1.0.0/16, or no address; with `2001:db8:`, it is
+one in 2001:db8::/32, or none.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _BYTES = Domain("binary", pa.binary())
 
 OTHERS = 4
-"""Intervals of other texts: mostly there is a word or two."""
+"""Maximum of intervals of a file's other texts, which are usually one or two words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses(intervals.IntervalsProvider):
-    """Intervals of the addresses and of the other texts, and the number of nulls."""
+    """Intervals of the addresses and of the other texts, and the null count."""
 
     kind: ClassVar[str] = "ADDRESSES"
 
@@ -79,7 +80,7 @@ class Addresses(intervals.IntervalsProvider):
         return cls(column.domain, n)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of both intervals; `others`, 1 if there are other texts; `nulls`."""
+        """Return the ends of all intervals, `others` (1 if there are other texts) and `nulls`."""
         others = intervals.fields(self.domain.stored, OTHERS)
         return (
             *intervals.fields(_BYTES.stored, self.n),
@@ -93,7 +94,7 @@ class Addresses(intervals.IntervalsProvider):
         return AddressesCollector(self.domain, self.n)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return tests of the addresses, or of the other texts: a row has one of them."""
+        """Return tests of the addresses OR of the other texts: each value is one of the two."""
         match leaf:
             case Comparison(_, "=", value):
                 return self._in(pa.array([value], self.domain.stored))
@@ -112,7 +113,7 @@ class Addresses(intervals.IntervalsProvider):
         return None if asked is None else _any(asked, self._others(leaf))
 
     def _networks(self, prefixes: Sequence[str]) -> IndexPredicate | None:
-        """Return tests of the networks of prefixes; None if a prefix has no network."""
+        """Return tests of the networks that prefixes denote; None if a prefix denotes none."""
         found = [_network(prefix) for prefix in prefixes]
         asked = simplify(Or(tuple(Between("", *ends) if ends else Unknown() for ends in found)))
         if isinstance(asked, Between | Within):
@@ -125,7 +126,7 @@ class Addresses(intervals.IntervalsProvider):
         return _any(asked, self._others(In.of("", others)) if len(others) else None)
 
     def _others(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return tests of the other texts, if there are any: else their fields have no values."""
+        """Return tests of the other texts, and that there are any: else their fields are empty."""
         asked = intervals.rewrite(leaf, self.domain, OTHERS)
         if asked is None:
             return None
@@ -138,7 +139,7 @@ def _any(asked: IndexPredicate | None, others: IndexPredicate | None) -> IndexPr
 
 
 class AddressesCollector:
-    """Collects the intervals of both."""
+    """Collects the intervals of addresses and of other texts."""
 
     def __init__(self, domain: Domain, n: int) -> None:
         self._addresses = intervals.IntervalsCollector(_BYTES, n)
@@ -153,7 +154,7 @@ class AddressesCollector:
         self._others.add(others)
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """Return the fields of both; None if a cut text cannot be rounded up."""
+        """Return the fields' values; None if a cut text cannot be rounded up."""
         addresses, others = self._addresses.finish(), self._others.finish()
         if addresses is None or others is None:
             return None
@@ -162,7 +163,7 @@ class AddressesCollector:
 
 
 def _split_addresses(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the 16 bytes of the distinct texts that are addresses, and the other texts."""
+    """Return the 16 bytes of each distinct text that is an address, and the other texts."""
     octets = pc.extract_regex(texts, _IPV4)
     rest = texts.filter(octets.is_null())
     octets = octets.drop_null()
@@ -187,7 +188,7 @@ def _pack(text: str) -> bytes | None:
 
 
 def _network(prefix: str) -> tuple[bytes, bytes] | None:
-    """Return the first and last address of a prefix's network; None: no part is complete."""
+    """Return the first and last address of a prefix's network; None if no part is complete."""
     if octets := _OCTETS.match(prefix):
         known = _MAPPED + bytes(map(int, octets[0].split(".")[:-1]))
     elif groups := _GROUPS.match(prefix):

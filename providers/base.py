@@ -43,10 +43,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a sketch; `type` is int64, string or binary, for TERMS the type of one term.
+    """One field of a sketch. `type` is int64, string or binary; for TERMS, the type of one term.
 
-    BYTES are binary. A sketch may have `part`s, named by a letter; each part is known or unknown
-    independently. Tests of a part name it in `sketch`.
+    BYTES are binary. A sketch may consist of `part`s, each named by a letter and each known or
+    unknown independently. A test of a part has its letter in `sketch`.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Field:
 
     @property
     def column(self) -> str:
-        """The name of the field after the number of the sketch, as in `s3_low` and `s3o_low`."""
+        """The name after the sketch's number: `_low` in `s3_low`, `o_low` in `s3o_low`."""
         return f"{self.part}_{self.name}"
 
 
@@ -64,18 +64,19 @@ class Collector(Protocol):
     """Collects one column of one file."""
 
     def add(self, distinct: pa.Array, nulls: int) -> None:
-        """Take the distinct, null-free, normalised values of a part of the file.
+        """Add a part of the file: its distinct, null-free, normalised values, and its null count.
 
-        With `only_extremes`, the min and max are enough. Of a part with more than `most` values,
-        more than `most` of them are enough, with the min and max. Parts may repeat values of
-        others. `nulls` counts the part's null rows.
+        If `only_extremes`, the min and max are enough. For a part with more than `most` values, any
+        more than `most` of them are enough, if the min and max are among them. Parts may repeat
+        values.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
-        """Return the fields' values by name (TERMS as an Arrow array); None: unknown.
+        """Return the fields' values by name (TERMS as an Arrow array); None if the file is unknown.
 
-        The fields of a part are named like `o_low`; a part without values is unknown, and so is the
-        sketch. A column of only nulls is known: its fields may be None, but not the result.
+        The fields of a part are named like `o_low`. A part is unknown if none of its fields is in
+        the result; so are the fields without a part. A column of only nulls is known: its fields
+        may be None, but not the result.
         """
 
 
@@ -85,24 +86,24 @@ class SkippingProvider(Protocol):
     kind: ClassVar[str]
 
     only_extremes: ClassVar[bool]
-    """Whether its collector needs only the min and max of a part."""
+    """Whether the collector needs only the min and max of each part of a file."""
 
     @property
     def most(self) -> int | None:
-        """The maximum of distinct values; a file with more is unknown. None: no maximum."""
+        """The maximum of distinct values of a file; one with more is unknown. None: no maximum."""
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> SkippingProvider:
-        """Create it; raises DefinitionError for a type or parameter that it does not support.
+        """Create it for columns; raise DefinitionError for an unsupported type or parameter.
 
         Positional parameters of a statement arrive under the names in `signature`.
         """
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return the names of the parameters, in the order of a statement without names.
+        """Return the parameters' names, in the order of a statement that gives only values.
 
-        `given` are the values of the statement: an index type may accept several orders.
+        `given` are the statement's values, because an index type may accept several orders.
         """
 
     def fields(self) -> tuple[Field, ...]:
@@ -112,17 +113,17 @@ class SkippingProvider(Protocol):
         """Return a new collector, for one file."""
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return tests that hold for every file with a matching row; None: it cannot help.
+        """Return tests that hold for every file with a matching row; None if there is no such test.
 
-        The leaf's values are normalised and of the column's domain (`providers.predicate.fits`).
+        The leaf's values are normalised values of the column's domain (`providers.predicate.fits`).
         """
 
     def survival(self, leaf: Leaf) -> float:
-        """Return the expected share of non-matching files that the tests of `leaf` do not prune.
+        """Return the expected fraction of non-matching files that the tests of `leaf` do not prune.
 
-        It is from 0 to 1, as far as it follows from the leaf alone; tests above 0.5 are not used.
-        An index type may have a method `sharper(leaf, most)`, which returns the parameters of a
-        statement that limit the share to `most`, or None. Explain shows them.
+        It is from 0 to 1, and estimated from the leaf alone. Tests above 0.5 are not used. An index
+        type may have a method `sharper(leaf, most)`, which returns the parameters of a statement
+        that limit the fraction to `most`, or None. Explain shows them.
         """
 
 

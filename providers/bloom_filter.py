@@ -31,7 +31,7 @@ from providers.values import Domain
 __all__ = ["BloomFilter"]
 
 FPP = 0.01
-"""Default false-positive rate: the share of files without a key that it does not prune."""
+"""Default false-positive rate: the fraction of files without a key that it does not prune."""
 
 LEAST, MOST = 64, 1 << 22
 """Capacity of the smallest filter, and of the largest (5 MB with an fpp of 0.01)."""
@@ -40,13 +40,14 @@ CANDIDATES, FIXED = 10, 10_000
 """Flint's defaults: steps in which filters grow from 1,024 values, or a fixed capacity."""
 
 MOST_KEYS = 10_000
-"""Keys of one lookup; each file is tested for each key, so more keys cost more than they save."""
+"""Maximum of keys in a lookup; each file is tested for each key, so more cost more than they save.
+"""
 
 LARGEST = 1 << 27
-"""Bytes of all distinct values of a file, held in memory. A file with more is unknown."""
+"""Maximum of bytes of a file's distinct values in memory. A file with more is unknown."""
 
 _HEADER = "<dQQQQ"  # pybloom's: fpp, slices, bits of a slice, capacity, count
-_COUNT = 8 * calcsize("<dQQQ")  # its first bit
+_COUNT = 8 * calcsize("<dQQQ")  # the position of its first bit
 _BLOCK = 1 << 16  # keys hashed at a time
 
 
@@ -54,9 +55,9 @@ _BLOCK = 1 << 16  # keys hashed at a time
 class BloomFilter(BaseProvider):
     """A filter of the distinct values of one column, and the number of nulls.
 
-    If `adaptive`, each file has the smallest filter for its values, of the capacities 64, 128, ...,
-    `num_items`; else always that of `num_items`. A file with more values is unknown: an overfull
-    filter would silently exceed the false-positive rate.
+    If `adaptive`, each file has the smallest filter for its values; the capacities are 64, 128,
+    ..., `num_items`. If not, each filter has the capacity `num_items`. A file with more values is
+    unknown: an overfull filter would silently exceed the false-positive rate.
     """
 
     kind: ClassVar[str] = "BLOOM_FILTER"
@@ -69,9 +70,10 @@ class BloomFilter(BaseProvider):
 
     @classmethod
     def signature(cls, given: Sequence[Param] = ()) -> tuple[str, ...]:
-        """Return the names for `BLOOM_FILTER(fpp, num_items)`, or Flint's, by the first value.
+        """Return the names for `BLOOM_FILTER(fpp, num_items)` or for a form of Flint.
 
-        Flint's are `(num_candidates, fpp)` and `(false, num_items, fpp)`.
+        Flint's forms are `(num_candidates, fpp)` and `(false, num_items, fpp)`. The type of the
+        first value decides.
         """
         match given:
             case [bool(adaptive), *_]:
@@ -83,14 +85,16 @@ class BloomFilter(BaseProvider):
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> BloomFilter:
-        """Index one column; raises DefinitionError for wrong parameters.
+        """Index one column; raise DefinitionError for wrong parameters.
 
-        Raises it, too, if pybloom-live is not installed, or its release hashes differently.
+        Also raises it if pybloom-live is not installed, or if its release hashes differently.
         """
         given = dict(params)
         if "num_candidate" in given:  # as in Flint's manual, not its code
             if "num_candidates" in given:
-                raise DefinitionError("BLOOM_FILTER: num_candidates is given twice: leave one out")
+                raise DefinitionError(
+                    "BLOOM_FILTER has both num_candidate and num_candidates: leave one out"
+                )
             given["num_candidates"] = given.pop("num_candidate")
         cls.refuse_others(given)
         fpp, adaptive = given.get("fpp", FPP), given.get("adaptive", True)
@@ -103,7 +107,7 @@ class BloomFilter(BaseProvider):
         return made
 
     def ladder(self) -> tuple[int, ...]:
-        """Return the possible capacities of a file's filter, in order."""
+        """Return the possible capacities of a file's filter, in ascending order."""
         if not self.adaptive:
             return (self.num_items,)
         rungs = (LEAST << step for step in range((MOST // LEAST).bit_length()))
@@ -115,7 +119,7 @@ class BloomFilter(BaseProvider):
         return self.num_items
 
     def fields(self) -> tuple[Field, ...]:
-        """Return `filter` in pybloom-live's format, its `layout`, and `nulls`, a count of rows."""
+        """Return `filter` (bytes in pybloom-live's format), `layout` (its number) and `nulls`."""
         return (
             Field("filter", pa.binary(), Layout.BYTES),
             Field("layout", pa.int64()),
@@ -128,12 +132,12 @@ class BloomFilter(BaseProvider):
         return BloomFilterCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return one test for filters of all capacities: `=`, IN up to MOST_KEYS, null tests."""
+        """Return a test for filters of all capacities: `=`, IN up to MOST_KEYS, and null tests."""
         match leaf:
             case Comparison(_, "=", value):
-                return self._asks(pa.array([value], self.domain.stored))
+                return self._test_keys(pa.array([value], self.domain.stored))
             case In(_, keys, False) if len(keys) <= MOST_KEYS:
-                return self._asks(keys)
+                return self._test_keys(keys)
             case IsNull(_, False):
                 return FieldCompare("nulls", ">", 0)
             case IsNull(_, True):
@@ -142,7 +146,7 @@ class BloomFilter(BaseProvider):
                 return None
 
     def survival(self, leaf: Leaf) -> float:
-        """Return 1 - (1 - fpp)^k: one false positive of k keys keeps a file."""
+        """Return 1 - (1 - fpp)^k: one false positive among k keys is enough to read a file."""
         match leaf:
             case Comparison(_, "=", _):
                 return self.fpp
@@ -152,7 +156,7 @@ class BloomFilter(BaseProvider):
                 return 0.0
 
     def sharper(self, leaf: Leaf, most: float) -> str | None:
-        """Return the largest `fpp`, a power of ten, with a `survival` of at most `most`."""
+        """Return the largest power of ten as `fpp` for which `survival` is at most `most`."""
         if not isinstance(leaf, In) or not 0 < len(leaf.values) <= MOST_KEYS:
             return None
         exponent = math.floor(math.log10(1 - (1 - most) ** (1 / len(leaf.values))))
@@ -165,7 +169,7 @@ class BloomFilter(BaseProvider):
         numbers = dict.fromkeys(_layout(rung, self.fpp).number for rung in self.ladder())
         return BitsSet("filter", "layout", tuple((number, matrix) for number in numbers))
 
-    def _asks(self, keys: pa.Array) -> BitsSet:
+    def _test_keys(self, keys: pa.Array) -> BitsSet:
         texts = keys_of(keys)
         words: dict[int, Words] = {}
         probes = []
@@ -197,7 +201,7 @@ def _items(given: Mapping[str, Param], *, adaptive: bool) -> int:
 
 
 class BloomFilterCollector:
-    """Collects the distinct values, to choose the filter, until there are too many."""
+    """Collects the distinct values until there are too many; `finish` chooses the filter."""
 
     def __init__(self, provider: BloomFilter) -> None:
         self._provider = provider
@@ -214,7 +218,7 @@ class BloomFilterCollector:
             self._parts = None
             return
         self._parts.append(distinct)
-        # Parts repeat values: merging rarely, each is hashed at most twice on average.
+        # Parts repeat values. As merges are rare, each is hashed at most twice on average.
         if sum(map(len, self._parts)) > self._room or _bytes(self._parts) > 2 * LARGEST:
             self._parts = self._merge()
 
@@ -227,7 +231,7 @@ class BloomFilterCollector:
         return [merged]
 
     def finish(self) -> Mapping[str, Anything] | None:
-        """Return the filter, empty without values; None (unknown) if there were too many."""
+        """Return the filter, empty without values; None (unknown) if there were too many values."""
         self._parts = self._merge()
         if self._parts is None:
             return None
@@ -252,8 +256,8 @@ class _Layout:
 
     @property
     def number(self) -> int:
-        """The id of the layout. Not the capacity: one capacity has several numbers of slices, where
-        a logarithm is rounded differently.
+        """The id of the layout: one capacity can have several numbers of slices, as a logarithm may
+        be rounded differently.
         """
         return self.slices << 32 | self.width
 

@@ -1,4 +1,4 @@
-"""The hashes of pybloom-live for many keys at a time: Arrow in, a matrix out.
+"""Compute pybloom-live's hashes of many keys at a time: Arrow in, a matrix out.
 
 pybloom-live's `make_hashes` hashes one key. Callers compare the two first, because releases of
 pybloom-live hash differently.
@@ -23,16 +23,17 @@ Words: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def word(width: int) -> int:
-    """Return the bytes of a digest that pybloom-live uses for a slice of some bits, up to 2^31.
+    """Return how many bytes of a digest pybloom-live uses for a slice of `width` bits (up to 2^31).
 
-    16 bits, reduced to a slice of some 20,000, favour its first part: a full filter of that size
-    has up to 1.2 times its fpp of 0.001 or more, 1.12 times if its capacity is a power of 2.
+    Two bytes modulo some 20,000 are not uniform: they favour the first part of the slice. So a full
+    filter of that size has up to 1.2 times its fpp (0.001 or more), or 1.12 times if its capacity
+    is a power of 2.
     """
     return 2 if width < 1 << 15 else 4
 
 
 def keys_of(values: pa.Array) -> pa.Array:
-    """Return the bytes that pybloom-live hashes: the text in UTF-8, for bytes Python's `repr`."""
+    """Return the bytes that pybloom-live hashes: UTF-8 for text, Python's `repr` for bytes."""
     if pa.types.is_binary(values.type):
         return pa.array([repr(value).encode() for value in values.to_pylist()], pa.binary())
     return values.cast(pa.string()).cast(pa.binary())

@@ -48,19 +48,19 @@ __all__ = [
 ]
 
 TELLING = 64
-"""Bytes of a text or binary bound after the common prefix of min and max."""
+"""Bytes of a text or binary bound that are stored after the common prefix of min and max."""
 
 LONGEST = 512
-"""Maximum of bytes of a text or binary bound; longer ones are cut, the max rounded up."""
+"""Maximum of bytes of a text or binary bound. A longer one is cut, and the max is rounded up."""
 
 
 def fields(domain: Domain) -> tuple[Field, ...]:
-    """Return `low` and `high` (null: no values), and `nulls`, a count of rows."""
+    """Return `low` and `high` (null: no values), and `nulls`, the null count."""
     return Field("low", domain.stored), Field("high", domain.stored), Field("nulls", pa.int64())
 
 
 def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
-    """Compare the bounds with a leaf; exact for any number of keys.
+    """Return tests of the bounds for a leaf; any number of keys is tested exactly.
 
     `!=` and NOT IN prune a file only if all values from min to max are excluded: testing each bound
     alone is wrong, because bounds 1 and 3 do not exclude a value 2.
@@ -74,7 +74,7 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
         case Within(_, starts, ends, includes_low, includes_high):
             return OverlapsRange("low", "high", starts, ends, includes_low, includes_high)
         case In(_, keys, True) if not len(keys):
-            return None  # true of nulls as well
+            return None  # true for nulls, too
         case In(_, keys, negated):
             if negated:
                 return NotWithin("low", "high", *_runs(keys))
@@ -162,7 +162,7 @@ class BoundsProvider(BaseProvider):
     domain: Domain
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of bounds and the number of nulls."""
+        """Return the fields of the bounds, and the null count."""
         return fields(self.domain)
 
     def collector(self) -> Collector:
@@ -170,7 +170,7 @@ class BoundsProvider(BaseProvider):
         return BoundsCollector()
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Compare the bounds with the leaf; exact for any number of keys."""
+        """Return tests of the bounds for the leaf; any number of keys is tested exactly."""
         return rewrite(leaf, self.domain)
 
 

@@ -10,7 +10,7 @@ SkippingError
 ├── TableError         a table that does not exist or cannot be read
 └── StoreError         a store that is unreachable, locked, corrupt, too new or forbidden
     ├── NoStore        no store: nothing was created yet, or it was deleted
-    ├── Damaged        other bytes than were written: flipped bits, an inconsistent copy
+    ├── Damaged        not the bytes that were written: flipped bits, an inconsistent copy
     ├── Rewound        an older state than before, as after a restore
     └── Conflict       another process changed the definition first; read it again
 """
@@ -55,8 +55,7 @@ class StatementError(SkippingError):
 class DefinitionError(SkippingError):
     """A column, index type or parameter that an index does not support.
 
-    `position` (in the text) or `about` (the name of a part) locate the word in a statement, if
-    known.
+    If known, `position` (in the statement) or `about` (a name in it) locates the wrong word.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class NoStore(StoreError):
 
 
 class Damaged(StoreError):
-    """The store has other bytes than were written: flipped bits, or an inconsistent copy."""
+    """The store's bytes differ from those written: flipped bits, or an inconsistent copy."""
 
 
 class Rewound(StoreError):

@@ -1,8 +1,8 @@
-"""Reference evaluation of tests over a table of sketches, vectorised. Every store must equal it.
+"""Evaluate tests on a table of sketches. This is the reference: every store must equal it.
 
-The table has one row a file. A sketch `s3` with the fields `low` and `values` has the columns
-`s3_known` (bool; null: never built), `s3_low` and, for TERMS, `s3_values` as a list. BYTES are like
-SCALAR.
+The table has one row for each file. A sketch `s3` with the fields `low` and `values` has the
+columns `s3_known` (bool; null: never built), `s3_low` and, for TERMS, `s3_values` as a list. BYTES
+have a column like SCALAR.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def find_prunable_rows(test: Test, sketches: pa.Table) -> Mask:
-    """Return which rows (files) are pruned: known, and the test does not hold."""
+    """Return which rows (files) are pruned: they are known, and the test does not hold."""
     known = _mask(_column(sketches, f"{test.sketch}_known"))
     return known & ~holds(test, sketches)
 
@@ -54,23 +54,23 @@ def holds(test: Test, sketches: pa.Table) -> Mask:
             lows, highs = field(low), field(high)
             # Some key is in [low, high] iff the first key that is not below low is not above high.
             first = _search(keys, lows, "left")
-            return _there(lows, highs) & _at_least(highs, keys, first)
+            return _are_valid(lows, highs) & _at_least(highs, keys, first)
         case OverlapsRange(low, high, starts, ends, includes_low, includes_high):
             lows, highs = field(low), field(high)
             # The first range that does not end below low is the one that can begin below high.
             first = _search(ends, lows, "left" if includes_high else "right")
-            return _there(lows, highs) & _at_least(highs, starts, first, or_equal=includes_low)
+            return _are_valid(lows, highs) & _at_least(highs, starts, first, or_equal=includes_low)
         case NotWithin(low, high, starts, ends):
             lows, highs = field(low), field(high)
             # Only the last range that starts at or before low can hold [low, high].
             last = _search(starts, lows, "right") - 1
-            return _there(lows, highs) & ~_at_most(highs, ends, last)
+            return _are_valid(lows, highs) & ~_at_most(highs, ends, last)
         case Contains(name, keys):
-            return _some(field(name), lambda terms: pc.is_in(terms, value_set=keys))
+            return _any_term(field(name), lambda terms: pc.is_in(terms, value_set=keys))
         case ContainsOther(name, keys):
-            return _some(field(name), lambda terms: pc.invert(pc.is_in(terms, value_set=keys)))
+            return _any_term(field(name), lambda terms: pc.invert(pc.is_in(terms, value_set=keys)))
         case ContainsRange(name):
-            return _some(field(name), lambda terms: _within(terms, test))
+            return _any_term(field(name), lambda terms: _within(terms, test))
         case BitsSet(name, layout, probes):
             columns = [f"{test.sketch}_{name}", f"{test.sketch}_{layout}"]
             # Keep the chunks: one Arrow array cannot hold the bytes of many files.
@@ -93,7 +93,7 @@ def _compare(values: pa.Array, op: Op, value: Value) -> Mask:
     return _mask(compare(values, op, value))
 
 
-def _there(lows: pa.Array, highs: pa.Array) -> Mask:
+def _are_valid(lows: pa.Array, highs: pa.Array) -> Mask:
     return _mask(pc.and_(lows.is_valid(), highs.is_valid()))
 
 
@@ -137,7 +137,7 @@ def _at_most(highs: pa.Array, ends: pa.Array, index: npt.NDArray[np.int64]) -> M
     return inside & _mask(pc.less_equal(highs, picked))
 
 
-def _some(lists: pa.Array, accept: Callable[[pa.Array], pa.Array]) -> Mask:
+def _any_term(lists: pa.Array, accept: Callable[[pa.Array], pa.Array]) -> Mask:
     """Return which lists have a term that `accept` accepts; null and empty lists have none."""
     terms = pc.list_flatten(lists)
     accepted = _mask(accept(terms))
@@ -162,7 +162,7 @@ def _within(terms: pa.Array, test: ContainsRange) -> pa.Array:
 def _bits(
     values: pa.Array, layouts: pa.Array, probes: Sequence[tuple[int, pa.FixedSizeListArray]]
 ) -> Mask:
-    """Return which values have all bits of a key set, or have no probes for their layout."""
+    """Return which values have all bits of some key set, or have no probes for their layout."""
     if not len(values):
         return np.zeros(0, np.bool_)
     values = values.cast(pa.large_binary())
@@ -170,23 +170,24 @@ def _bits(
     edges = np.frombuffer(ends, np.int64, len(values) + 1, 8 * values.offset)
     starts, lengths = edges[:-1], np.diff(edges)
     octets = np.frombuffer(data or b"", np.uint8)
-    there = _there(values, layouts)
+    there = _are_valid(values, layouts)
     numbers = _numbers(layouts)
-    held = np.ones(len(values), np.bool_)
+    holding = np.ones(len(values), np.bool_)
     for layout, keys in probes:
         bits = keys.flatten().to_numpy().reshape(len(keys), keys.type.list_size)
         needed = bits.max() // 8 + 1 if bits.size else 0
         rows = np.flatnonzero(there & (numbers == layout) & (lengths >= needed))
         if len(rows):
-            held[rows] = _some_key(octets, starts[rows], bits)
-    return held
+            holding[rows] = _some_key(octets, starts[rows], bits)
+    return holding
 
 
 def _some_key(octets: npt.NDArray[np.uint8], starts: _Numbers, bits: _Numbers) -> Mask:
-    """Return which bytes at `starts` have all bits of some key (a row of `bits`) set."""
+    """Return which values (bytes at `starts`) have all bits of some key (a row of `bits`) set."""
     found = np.zeros(len(starts), np.bool_)
     masks = (1 << (bits & 7)).astype(np.uint8)
-    # Key by key, test each bit only in the files left: after each, half of them or fewer.
+    # For each key, test a bit only in the files that have all bits before it: usually, each bit
+    # halves them.
     for places, mask in zip((bits >> 3).tolist(), masks, strict=True):
         rows = np.arange(len(starts))
         for place, bit in zip(places, mask, strict=True):

@@ -28,7 +28,7 @@ pruned     holds      yes            no
 not known  not known  no             no
 =========  =========  =============  ============
 
-Not. There is none. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
+Not. It has no rule. D(NOT a) is not the complement of D(a): {1, 3} is pruned neither for
 `x = 2` by its bounds (1 <= 2 <= 3) nor for `x != 2`, and calling it pruned for the second
 because the first holds would lose rows. The predicate is negated before leaves become tests.
 """
@@ -134,7 +134,7 @@ class ContainsOther:
 
 @dataclass(frozen=True, slots=True)
 class ContainsRange:
-    """TERMS: a term is between low and high; a None bound is open, flags say if others count."""
+    """TERMS: a term is between low and high. A None bound is open; flags say if others count."""
 
     field: str
     low: Value | None = None
@@ -170,7 +170,7 @@ Test: TypeAlias = (
     | ContainsRange
     | BitsSet
 )
-"""The tests that a store evaluates. The framework sets `sketch`, the sketch with the fields."""
+"""A test that a store evaluates. The framework sets `sketch`, the sketch that has the fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class AllOf(Joined):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(Joined):
-    """Some operand holds. Never empty; without operands it would prune nothing, to be safe."""
+    """Some operand holds. It is never empty; if it were, it would prune nothing, to be safe."""
 
     legs: tuple[IndexPredicate, ...]
 
@@ -192,7 +192,7 @@ class AlwaysFalse:
     """No row satisfies it: every file is pruned, known or not.
 
     Conditions that are never true (`x IN ()`, `x NOT IN (1, NULL)`) become this. An AnyOf without
-    operands does not: it may have lost them.
+    operands does not, because it may have lost them.
     """
 
 
@@ -205,35 +205,3 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
 
 
 def has_always_false(predicate: IndexPredicate) -> bool:
-    """Return whether a part is AlwaysFalse, so that the list of all files is needed."""
-    return any(isinstance(test, AlwaysFalse) for test in walk(predicate))
-
-
-def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
-    """Replace every test by `change(test)`."""
-    return fold(
-        predicate,
-        leaf=lambda test: test if isinstance(test, AlwaysFalse) else change(test),
-        join=lambda node, legs: replace(node, legs=legs),
-    )
-
-
-def find_prunable(
-    predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
-) -> BitMap:
-    """Return the files pruned for `predicate`, given the files pruned for each test.
-
-    `every` are all files, which AlwaysFalse prunes; it prunes none if they are not given.
-    """
-
-    def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:
-        if isinstance(node, AllOf) or not legs:
-            return BitMap().union(*legs)
-        return BitMap.intersection(*legs)
-
-    def leaf(test: AlwaysFalse | Test) -> BitMap:
-        if isinstance(test, AlwaysFalse):
-            return BitMap() if every is None else every
-        return answer(test)
-
-    return fold(predicate, leaf=leaf, join=join)

@@ -1,6 +1,6 @@
-"""A few closed intervals with all values of a file: fields, collector and tests.
+"""A few closed intervals that cover all values of a file: fields, collector and tests.
 
-RANGES and ADDRESSES use it.
+RANGES and ADDRESSES use them.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ __all__ = [
 ]
 
 COUNT = 16
-"""Intervals of a file by default."""
+"""Default number of intervals of a file."""
 
 MOST = 32
 """Maximum of intervals of a file: each is two fields of an entry and one test of every lookup."""
 
 SPARE = 8
-"""Factor of intervals that the collector keeps while it reads a file: a gap that is not among the
-widest now may be in the end, when values fill the others."""
+"""While it reads a file, a collector keeps this many times `n` intervals: a gap that is not among
+the widest yet may be in the end, when values have filled the others.
+"""
 
 TELLING = 32
-"""Bytes of a text or binary end after the common prefix of min and max."""
+"""Bytes of a text or binary end that are stored after the common prefix of min and max."""
 
 _Mask = npt.NDArray[np.bool_]
 _Widths = npt.NDArray[np.float64] | npt.NDArray[np.uint64]
@@ -74,7 +75,7 @@ class IntervalsProvider(BaseProvider):
 
 
 def fields(stored: pa.DataType, n: int) -> tuple[Field, ...]:
-    """Return `low0`, `high0`, `low1`, ... in order; null: no values.
+    """Return `low0`, `high0`, `low1`, ... in ascending order; null if the file has no values.
 
     A file with fewer intervals repeats its last one, so that stores find a value in every field.
     """
@@ -84,7 +85,7 @@ def fields(stored: pa.DataType, n: int) -> tuple[Field, ...]:
 def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
     """Return the tests of bounds for each interval, joined by OR.
 
-    The value of a matching row is in one of the intervals, so the tests of that interval hold.
+    A matching row's value is in one of the intervals, so the tests of that interval hold.
     """
     rough = bounds.rewrite(leaf, domain)
     if rough is None:
@@ -100,20 +101,18 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
 
 
 class IntervalsCollector:
-    """Collects intervals by their ends.
-
-    `_inside[i]` is true if an interval covers the values between the ends `i` and `i + 1`.
-    """
+    """Collects the values of a file as up to `n` closed intervals, cut at the widest gaps."""
 
     def __init__(self, domain: Domain, n: int) -> None:
         self._domain = domain
         self._n = n
         self._ends = pa.array([], domain.stored)
+        # _ends is sorted; _inside[i]: an interval covers the values from _ends[i] to _ends[i + 1].
         self._inside: _Mask = np.zeros(0, np.bool_)
         self._is_bounded = True
 
     def add(self, distinct: pa.Array) -> None:
-        """Add the values of a part, and join the closest intervals."""
+        """Add the values of a part, and join the closest intervals if there are too many."""
         points, lows, highs = _shorten(distinct)
         if highs.null_count:
             self._is_bounded = False
@@ -161,9 +160,9 @@ class IntervalsCollector:
 
 
 def _shorten(values: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Return the short values, and for each long value the ends of an interval with it.
+    """Return the short values, and the lower and upper ends of an interval around each long value.
 
-    An end is null if no value is above it.
+    An upper end is null if no text or binary value of that length is above it.
     """
     none = values.slice(0, 0)
     if pa.types.is_integer(values.type):
@@ -202,7 +201,7 @@ def _widths(values: pa.Array, domain: Domain) -> _Widths:
             floats: _Widths = np.nan_to_num(np.diff(doubles), nan=np.inf, posinf=np.inf)
         return floats
     if pa.types.is_integer(values.type):
-        apart: _Widths = np.diff(values.to_numpy().view(np.uint64))  # whatever the signs
+        apart: _Widths = np.diff(values.to_numpy().view(np.uint64))  # correct for all signs
         return apart
     start = common_prefix(values[0].as_py(), values[-1].as_py())
     above, below = (np.diff(_digits(values, at)) for at in (start, start + 8))

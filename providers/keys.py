@@ -1,9 +1,9 @@
-"""Join keys from other libraries, converted to values of a column.
+"""Convert join keys from other libraries to values of a column.
 
-A key equals a value if both normalise to one value (`providers.values`): NaN equals itself, -0.0
-equals 0.0, and null equals nothing. A key outside the column's type, such as 2.5 or 2**40 for an
-INT, matches no row. Keys of another sort (text for numbers) are a TypeError: engines cast them
-differently.
+A key equals a value if both have the same normalised value (`providers.values`): NaN equals itself,
+-0.0 equals 0.0, and null equals nothing. A key outside the column's type, such as 2.5 or 2**40 for
+an INT, matches no row. Keys that engines would cast differently (text for a number) raise
+TypeError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from providers.values import canonical_type, domain_of, encode
 __all__ = ["Keys", "as_column", "of_pandas", "plain_values"]
 
 _EXACT = 2**53
-"""Integers up to this are exact as doubles."""
+"""Doubles represent all integers up to this exactly."""
 
 _DIGITS = {pa.int64(): 18, pa.binary(): 38}
 """Digits of a decimal, by the stored type of its domain."""
@@ -33,9 +33,9 @@ _DIGITS = {pa.int64(): 18, pa.binary(): 38}
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys as given, and their values: normalised, distinct and sorted.
+    """Join keys: as given, and as normalised, distinct, sorted values.
 
-    `given` has the column's domain, with null for a key that equals no value.
+    `given` has a type of the column's domain, with null for a key that equals no value.
     """
 
     given: pa.Array
@@ -43,7 +43,7 @@ class Keys:
 
     @classmethod
     def of(cls, name: str, values: Any, type: pa.DataType) -> Keys:
-        """Convert keys (see `as_column`) for the column `name` of a type.
+        """Convert keys (see `as_column`) for the column `name`, which has `type`.
 
         Raises TypeError if they cannot be compared with the column.
         """
@@ -53,13 +53,13 @@ class Keys:
             return cls(given, In.of(name, encode(given)).values)
         except _ForeignError:
             raise TypeError(
-                f"{name} is {type}, and its keys are {column.type}: cast them"
+                f"{name} is {type}, but its keys are {column.type}: cast the keys"
             ) from None
         except pa.ArrowInvalid as error:
             raise TypeError(f"keys of {name}: {error}") from error
 
     def positions(self, values: pa.Array) -> npt.NDArray[np.int64]:
-        """Return the position of each normalised value in `values`; -1 if it is not there."""
+        """Return the position of each normalised value in `values`; -1 if it is not a key."""
         if not len(self.values):
             return np.full(len(values), -1, np.int64)
         if self.values.type != pa.int64():
@@ -82,7 +82,7 @@ def as_column(values: Any, name: str = "") -> pa.ChunkedArray:
     """Convert one column to Arrow: an Arrow or NumPy array, a column of pandas or Polars, a list.
 
     From a table with several columns (Arrow, Polars, pandas, a DuckDB relation, a scan) it takes
-    the one of the name. Python values must have one type. Decodes dictionaries (categories of
+    the column `name`. Python values must have the same type. It decodes dictionaries (categories of
     pandas and Polars) and converts UUIDs to bytes. Raises TypeError for anything else.
     """
     if hasattr(values, "collect") and not hasattr(values, "__arrow_c_stream__"):
@@ -180,14 +180,14 @@ def _conform(column: pa.ChunkedArray, type: pa.DataType) -> pa.Array:
     return keys
 
 
-def _where(condition: pa.Array, keys: pa.Array) -> pa.Array:
+def _null_unless(condition: pa.Array, keys: pa.Array) -> pa.Array:
     return pc.if_else(condition, keys, pa.scalar(None, keys.type))
 
 
 def plain_values(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Convert Arrow's variants of text, bytes and numbers to the plain types.
+    """Convert Arrow's variants of text, bytes and numbers to their plain types.
 
-    An Arrow UUID and fixed-size bytes become bytes.
+    UUIDs and fixed-size bytes become binary.
     """
     types = pa.types
     if isinstance(values, pa.ChunkedArray):
@@ -210,16 +210,20 @@ def _integers(keys: pa.Array) -> pa.Array:
         return keys.cast(pa.int64())
     if pa.types.is_unsigned_integer(keys.type):
         wide = keys.cast(pa.uint64())
-        return _where(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(pa.int64())
+        return _null_unless(pc.less_equal(wide, pa.scalar(2**63 - 1, pa.uint64())), wide).cast(
+            pa.int64()
+        )
     if pa.types.is_decimal128(keys.type) and keys.type.scale == 0:
         least, end = (pa.scalar(Decimal(n), pa.decimal128(38)) for n in (-(2**63), 2**63))
         fits = pc.and_(pc.greater_equal(keys, least), pc.less(keys, end))
-        return _where(fits, keys).cast(pa.int64())
+        return _null_unless(fits, keys).cast(pa.int64())
     if not pa.types.is_floating(keys.type):
         raise _ForeignError
     # pandas stores integers with missing values as floats.
     numbers = keys.cast(pa.float64())
-    whole = _where(pc.and_(pc.is_finite(numbers), pc.equal(numbers, pc.floor(numbers))), numbers)
+    whole = _null_unless(
+        pc.and_(pc.is_finite(numbers), pc.equal(numbers, pc.floor(numbers))), numbers
+    )
     if pc.any(pc.greater(pc.abs(whole), float(_EXACT))).as_py():
         raise _ForeignError  # the original integer is unknown
     return whole.cast(pa.int64())
@@ -242,7 +246,7 @@ def _dates(keys: pa.Array) -> pa.Array:
     if not pa.types.is_timestamp(keys.type) or keys.type.tz:
         raise _ForeignError
     # pandas and NumPy store days as times.
-    return _where(pc.equal(pc.floor_temporal(keys, unit="day"), keys), keys).cast(pa.date32())
+    return _null_unless(pc.equal(pc.floor_temporal(keys, unit="day"), keys), keys).cast(pa.date32())
 
 
 def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
@@ -251,7 +255,7 @@ def _times(keys: pa.Array, type: pa.DataType) -> pa.Array:
     if keys.type.unit == "ns":
         # No indexed column is finer than microseconds.
         micros = keys.cast(pa.timestamp("us", keys.type.tz), safe=False)
-        keys = _where(pc.equal(micros.cast(keys.type), keys), micros)
+        keys = _null_unless(pc.equal(micros.cast(keys.type), keys), micros)
     return keys.cast(pa.timestamp("us", type.tz))
 
 
@@ -259,7 +263,7 @@ def _decimals(keys: pa.Array, type: pa.DataType) -> pa.Array:
     if not (pa.types.is_decimal(keys.type) or pa.types.is_integer(keys.type)):
         raise _ForeignError
     try:
-        return keys.cast(type)  # fails for one that has more digits
+        return keys.cast(type)  # fails if a key has more digits
     except pa.ArrowInvalid:
         with localcontext(Context(prec=160)):
             most, unit = 10 ** (type.precision - type.scale), Decimal(1).scaleb(-type.scale)

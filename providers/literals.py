@@ -70,8 +70,8 @@ class _Incomparable(Exception):
 class _Place:
     """The normalised values equal to a literal: `at <= n < after`. Text has `exact` instead.
 
-    `folds`: if the literal is a DECIMAL beyond BIGINT, Spark folds the comparison to a constant,
-    for nulls, too (`DecimalPrecision.integralAndDecimalLiteral`).
+    `folds`: the literal is a DECIMAL outside the range of BIGINT. For it, Spark folds the
+    comparison to a constant, for nulls, too (`DecimalPrecision.integralAndDecimalLiteral`).
     """
 
     at: int = 0
@@ -152,7 +152,7 @@ def _between(leaf: Between, low: _Place, high: _Place, type: pa.DataType) -> Pre
 def _within(
     column: str, first: int, end: int, type: pa.DataType, *, nulls: bool = False
 ) -> Predicate:
-    """Return `first <= column < end`; with `nulls` also true for nulls, if for every number."""
+    """Return `first <= column < end`; with `nulls`, true for nulls if it is for every number."""
     least, most = _range(type)
     if first >= end or first > most or end <= least:
         return _NEVER
@@ -176,7 +176,7 @@ def _among(leaf: In, type: pa.DataType) -> Predicate:
     else:
         listed = _to_list(values)
         there = [value for value in listed if not _is_null(value)]
-        places = [_place(value, type) for value in _alike(there, type)]
+        places = [_place(value, type) for value in _in_common_type(there, type)]
         nulls = len(listed) - len(places)
         singles: list[Any] = []
         for place in places:
@@ -209,14 +209,14 @@ def _to_list(values: Any) -> Sequence[Any]:
     return list(values.to_pylist())
 
 
-def _alike(values: list[Any], type: pa.DataType) -> list[Any]:
-    """Convert a list to the type in which Spark compares all of it and the column."""
+def _in_common_type(values: list[Any], type: pa.DataType) -> list[Any]:
+    """Convert literals to the type in which Spark compares the list and the column."""
     if any(isinstance(v, float) for v in values):
         return [float(v) if _is_number(v) else v for v in values]
     if any(isinstance(v, str) for v in values) and not pa.types.is_string(type):
         for value in values:
-            _place(value, type)  # raises for a text that is not a value
-        raise _Incomparable("text")  # as text or as its value
+            _place(value, type)  # raises for a text that is not a value of the column
+        raise _Incomparable("text")  # compared as text, or as its value
     if any(isinstance(v, Decimal) for v in values) and pa.types.is_decimal(type):
         exact = [Decimal(v) for v in values if _is_number(v)]
         finest = min((e for v in exact if isinstance(e := v.as_tuple().exponent, int)), default=0)
@@ -236,7 +236,7 @@ def _domain(type: pa.DataType) -> Domain:
 
 
 def _range(type: pa.DataType) -> tuple[int, int]:
-    """Return the range of normalised values; a column's type may be widened later."""
+    """Return the min and max of the domain; the column's type may be widened later."""
     bits = 63 if _domain(type).stored == pa.int64() else 127
     return -(2**bits), 2**bits - 1
 
@@ -277,7 +277,7 @@ def _place(literal: Any, type: pa.DataType) -> _Place:
 
 
 def _kind_of(value: object) -> str:
-    """Return the type of a literal in words; raises TypeError if it is not a literal."""
+    """Return the type of a literal in words; raise TypeError if it is not a literal."""
     known = (bool, int, float, np.float32, Decimal, str, bytes, date)
     if not isinstance(value, known):
         raise TypeError(f"{type(value).__name__} is not a literal")
@@ -312,7 +312,7 @@ def _among_integers(literal: Any, type: pa.DataType) -> _Place:
         least, most = _range(type)
         return replace(place, folds=place.at > most or place.after <= least)
     if isinstance(literal, np.float32) and type.bit_width > 16:
-        raise _Incomparable("a float")  # as floats or as doubles
+        raise _Incomparable("a float")  # compared as floats, or as doubles
     return _place_double(float(literal), float, type)
 
 
@@ -323,7 +323,7 @@ def _double(literal: Any, *, narrow: bool) -> _Place:
         raise _Incomparable("a number of too many digits")
     value = float(literal)
     if narrow and isinstance(literal, int) and float(np.float32(value)) != literal:
-        raise _Incomparable("an int")  # as floats or as doubles
+        raise _Incomparable("an int")  # compared as floats, or as doubles
     return _at(encode(pa.array([value]))[0].as_py())
 
 
@@ -387,7 +387,7 @@ def _moment(literal: date, domain: str) -> _Place:
 
 
 def _parse_text(text: str, type: pa.DataType) -> Any:
-    """Return the value of a text, if its cast does not depend on the session."""
+    """Return the value of a text if its cast does not depend on session settings."""
     name = _domain(type).name
     if name == "integer":
         most = 2 ** (type.bit_width - 1)

@@ -15,7 +15,7 @@ __all__ = ["MinMax"]
 
 @dataclass(frozen=True, slots=True)
 class MinMax(BoundsProvider):
-    """The bounds and the number of nulls of one column."""
+    """The bounds and the null count of one column."""
 
     kind: ClassVar[str] = "MIN_MAX"
 

@@ -1,9 +1,9 @@
-"""NGRAM: a bloom filter of the n-grams of a file's text, for `LIKE '%abc%'` and similar conditions.
+"""NGRAM: a Bloom filter of the n-grams in a file's text, for `LIKE '%abc%'` and similar conditions.
 
-A text with a literal has each run of n code points (n-gram) of the literal. A file whose filter
-lacks one of these n-grams has no value with the literal. The filter grows with the distinct n-grams
-up to a share of the text's bytes. Beyond that its false-positive rate grows; a literal with many
-n-grams is still selective, because each of them is tested.
+A text that contains a literal contains every n-gram of it (n consecutive code points). So a file
+whose filter lacks one of these n-grams has no matching value. The filter grows with the number of
+distinct n-grams, up to a share of the text's bytes. From there on, its false-positive rate grows
+instead. A literal with many n-grams stays selective even then, because all of them are tested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHARE = 0.05
 """Default limit of a filter, as a share of the bytes of a file's distinct values."""
 
 LEAST, FREE, MOST = 1 << 9, 1 << 13, 1 << 24
-"""Bits of the smallest filter, of one that every file may have, and of the largest."""
+"""Bits of the smallest filter, of the largest that may exceed its share, and of the largest."""
 
 USEFUL = 0.75
 """False-positive rate of one n-gram above which a filter is useless: the file is unknown."""
@@ -47,13 +47,13 @@ GRAMS = 1 << 22
 """Distinct n-grams of a file, 8 bytes each in memory. A file with more is unknown."""
 
 ASKED = 32
-"""N-grams of one literal that are tested: with half of the bits set, one file in 2^32 passes."""
+"""Maximum of n-grams tested for a literal: with half of the bits set, one file in 2^32 passes."""
 
 MOST_KEYS = 16
-"""Keys of one lookup; each is a literal."""
+"""Maximum of keys in a lookup; each is a literal."""
 
-_FEW = 2  # hashes of a filter that is too small for those of its fpp
-_BLOCK = 1 << 20  # bytes of text, and then n-grams, taken at a time
+_FEW = 2  # hashes in a filter that is too small for its fpp
+_BLOCK = 1 << 20  # bytes of text, or n-grams, processed at a time
 
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -90,7 +90,7 @@ class Ngram(BaseProvider):
         return cls(n, fpp, share)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return `filter`, its `layout`, `longest` (code points, null: no values), `nulls`."""
+        """Return `filter`, its `layout`, `longest` (code points; null: no values) and `nulls`."""
         return (
             Field("filter", pa.binary(), Layout.BYTES),
             Field("layout", pa.int64()),
@@ -103,9 +103,9 @@ class Ngram(BaseProvider):
         return NgramCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return tests of all n-grams of a literal; of a shorter one, that a value is as long.
+        """Return tests that a value is as long as a literal, and has its n-grams if it has any.
 
-        Negations have no test: a value with a substring does not exclude others without it.
+        Negations have no test: other values of the file may lack the substring.
         """
         match leaf:
             case IsNull(_, False):
@@ -119,16 +119,16 @@ class Ngram(BaseProvider):
         grams = [_grams_of(literal, self.n)[:ASKED] for literal in literals]
         if not all(map(len, grams)):
             return long_enough
-        return AllOf((long_enough, self._asks(grams)))
+        return AllOf((long_enough, self._test_literals(grams)))
 
     def survival(self, leaf: Leaf) -> float:
-        """Return fpp^g for g n-grams of a literal, so 1 for a shorter one; any one is enough."""
+        """Return the chance that a literal passes by false positives: fpp^g if it has g n-grams."""
         literals = _literals(leaf)
         grams = (len(_grams_of(literal, self.n)[:ASKED]) for literal in literals)
         return float(1 - prod(1 - self.fpp**g for g in grams))
 
-    def _asks(self, literals: Sequence[_Hashes]) -> BitsSet:
-        """Return a key for each literal: all bits of its n-grams, padded by the last n-gram."""
+    def _test_literals(self, literals: Sequence[_Hashes]) -> BitsSet:
+        """Return a test with one key for each literal: the bits of its n-grams, padded."""
         size = max(map(len, literals))
         fill = np.stack([np.pad(grams, (0, size - len(grams)), "edge") for grams in literals])
         probes = []
@@ -139,7 +139,7 @@ class Ngram(BaseProvider):
         return BitsSet("filter", "layout", tuple(probes))
 
     def layouts(self) -> tuple[_Layout, ...]:
-        """Return the possible layouts: powers of 2, with few hashes or those of the fpp."""
+        """Return the possible layouts: powers of 2, with few hashes or with those of the fpp."""
         sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
         few = min(_FEW, self.hashes)
         return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))
@@ -150,7 +150,7 @@ class Ngram(BaseProvider):
         return max(1, round(log2(1 / self.fpp)))
 
     def layout(self, grams: int, text: int) -> _Layout | None:
-        """Return the layout for a number of n-grams and of bytes of text; None if it is useless."""
+        """Return the layout for `grams` n-grams of `text` bytes; None if it would be useless."""
         room = max(FREE, 8 * self.share * text)
         needs = max(1, ceil(grams * log(1 / self.fpp) / log(2) ** 2))
         bits = min(1 << (needs - 1).bit_length(), 1 << int(log2(room)), MOST)
@@ -160,7 +160,7 @@ class Ngram(BaseProvider):
 
 
 def _literals(leaf: Leaf) -> list[str]:
-    """Return literals of which a matching value has one; none if the leaf requires no literal."""
+    """Return literals; a matching value has one of them. Empty if the leaf requires no literal."""
     match leaf:
         case Comparison(_, "=", value):
             return [value]
@@ -250,7 +250,7 @@ class NgramCollector:
 
 
 def _blocks(values: pa.Array) -> Iterator[pa.Array]:
-    """Return slices of about _BLOCK bytes, or of one longer value."""
+    """Yield slices of about _BLOCK bytes, or with one longer value."""
     if not len(values):
         return
     ends = np.cumsum(pc.binary_length(values).to_numpy(), dtype=np.int64)
@@ -263,7 +263,7 @@ def _blocks(values: pa.Array) -> Iterator[pa.Array]:
 
 
 def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator[_Hashes]:
-    """Return the n-grams of values, in parts, with repeats."""
+    """Yield the n-grams of values in parts; they may repeat."""
     # Join all values, and leave out n-grams that begin in one value and end in another.
     joined = b"".join(values.cast(pa.binary()).to_numpy(zero_copy_only=False)).decode()
     points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
@@ -272,14 +272,14 @@ def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator
     for back in range(1, n):
         within[ends[lengths >= back] - back] = False
     for start in range(0, len(points) - n + 1, _BLOCK):
-        found = _numbers(points[start : start + _BLOCK + n - 1], n)
+        found = _hash_runs(points[start : start + _BLOCK + n - 1], n)
         yield found[within[start : start + len(found)]]
 
 
 def _grams_of(literal: str, n: int) -> _Hashes:
-    """Return the distinct n-grams of a literal; none if it is shorter."""
+    """Return the distinct n-grams of a literal; empty if it is shorter than n."""
     points = np.frombuffer(literal.encode("utf-32-le"), "<u4")
-    return np.unique(_numbers(points, n)) if len(points) >= n else np.zeros(0, np.uint64)
+    return np.unique(_hash_runs(points, n)) if len(points) >= n else np.zeros(0, np.uint64)
 
 
 def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:

@@ -27,6 +27,6 @@ class Partition(BoundsProvider):
         if not column.partition:
             raise DefinitionError(
                 f"{column.name} is not a partition column of the table: "
-                "PARTITION is for those, use MIN_MAX or VALUE_LIST"
+                "PARTITION indexes only these, use MIN_MAX or VALUE_LIST"
             )
         return cls(column.domain)

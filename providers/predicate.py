@@ -63,7 +63,7 @@ FLIPPED: dict[Op, Op] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", "
 class Compare:
     """`column op value`; the value is not null.
 
-    `source` names the join that collected the value; it is only shown.
+    `source` names the join that collected the value, for reports only.
     """
 
     column: str
@@ -128,7 +128,7 @@ class In:
         """Create an `In` from values in any order, with duplicates and nulls.
 
         Dropping nulls is right for `IN`: `a IN (1, NULL)` is true exactly where `a = 1` is. The
-        negation gets weaker, `a != 1` where SQL is never true; that loses no row.
+        negation becomes weaker (`a != 1`, where SQL's is never true), which loses no row.
         """
         values = values.drop_null()
         if pa.types.is_integer(values.type):
@@ -266,8 +266,8 @@ def leaves(predicate: Predicate) -> Iterable[Leaf]:
 def fits(leaf: Leaf, domain: Domain) -> bool:
     """Return whether the values of a leaf are normalised values of a domain.
 
-    Arrow would turn 1.5 into the integer 1, so that `x < 1.5` lost the 1; a store may compare text
-    with numbers in its own way. No index type gets a leaf that does not fit.
+    Index types only get leaves that fit. Arrow would turn 1.5 into the integer 1, so that `x < 1.5`
+    lost the 1, and a store may compare text with numbers in its own way.
 
     >>> from providers.values import domain_of
     >>> integers = domain_of(pa.int32())
@@ -295,16 +295,14 @@ def label(leaf: Leaf, column: str) -> str:
     """Return a leaf as text, without its values, which are data."""
     match leaf:
         case Compare(_, op, _, source):
-            return f"{column} {op} ?{_whose(source)}"
+            return f"{column} {op} ?{_of_source(source)}"
         case Between(source=source):
-            return f"{column} BETWEEN ? AND ?{_whose(source)}"
+            return f"{column} BETWEEN ? AND ?{_of_source(source)}"
         case In(_, values, negated, source):
-            keys = "key" if len(values) == 1 else "keys"
-            return (
-                f"{column} {'NOT ' if negated else ''}IN ({len(values):,} {keys}{_whose(source)})"
-            )
+            keys, origin = "key" if len(values) == 1 else "keys", _of_source(source)
+            return f"{column} {'NOT ' if negated else ''}IN ({len(values):,} {keys}{origin})"
         case Within(_, starts, source=source):
-            return f"{column} IN ({len(starts):,} ranges{_whose(source)})"
+            return f"{column} IN ({len(starts):,} ranges{_of_source(source)})"
         case StartsWithAny(_, prefixes):
             return f"{column} LIKE ANY ({len(prefixes):,} prefixes)"
         case IsNull(_, negated):
@@ -319,7 +317,7 @@ def wildcards(leaf: StartsWith | EndsWith | Contains) -> tuple[str, str]:
     return "" if isinstance(leaf, StartsWith) else "%", "" if isinstance(leaf, EndsWith) else "%"
 
 
-def _whose(source: str) -> str:
+def _of_source(source: str) -> str:
     return f" of {source}" if source else ""
 
 
@@ -351,8 +349,8 @@ def fold(
     join: Callable[[Any, tuple[_T, ...]], _T],
     legs: Callable[[Any], Sequence[Any]] = attrgetter("legs"),
 ) -> _T:
-    """Rebuild from the leaves up, without recursion: 2,000 conditions joined one by one with `|` in
-    a DataFrame are nested 2,000 deep.
+    """Compute a result from the leaves up, without recursion: 2,000 conditions joined one by one
+    with `|` in a DataFrame are nested 2,000 deep.
     """
     order: list[tuple[Any, int]] = []
     todo = [root]

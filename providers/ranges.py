@@ -21,19 +21,19 @@ __all__ = ["Ranges"]
 
 @dataclass(frozen=True, slots=True)
 class Ranges(intervals.IntervalsProvider):
-    """The intervals, cut at the widest gaps between values, and the number of nulls."""
+    """The intervals, cut at the widest gaps between values, and the null count."""
 
     kind: ClassVar[str] = "RANGES"
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ranges:
-        """Index one column; raises DefinitionError for an `n` out of range."""
+        """Index one column; raise DefinitionError for an `n` out of range."""
         (column,) = columns
         refuse_tuples(cls.kind, column)
         return cls(column.domain, cls.count_of(params))
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of the intervals, and `nulls`, a count of rows."""
+        """Return the fields of the intervals, and `nulls`, the null count."""
         return (*intervals.fields(self.domain.stored, self.n), Field("nulls", pa.int64()))
 
     def collector(self) -> RangesCollector:

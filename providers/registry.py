@@ -13,7 +13,7 @@ from providers.errors import DefinitionError, SettingError
 __all__ = ["ENTRY_POINTS", "find", "kinds"]
 
 ENTRY_POINTS = "skipping.providers"
-"""The entry-point group, of the index types of this project, too."""
+"""The group of entry points that index types register in, also those of this project."""
 
 _SYNONYMS = {"VALUE_SET": "VALUE_LIST"}  # Flint's word
 
@@ -38,7 +38,10 @@ def kinds(extra: tuple[str, ...] = ()) -> dict[str, type[SkippingProvider]]:
 
 
 def find(kind: str, extra: Iterable[str] = ()) -> type[SkippingProvider]:
-    """Return the class of an index type, in any case; raises DefinitionError with a suggestion."""
+    """Return the class of an index type, in upper or lower case.
+
+    Raises DefinitionError with a suggestion if there is no such index type.
+    """
     known = kinds(tuple(extra))
     name = _name(kind)
     if name not in known:

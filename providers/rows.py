@@ -39,7 +39,7 @@ def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: in
 
     def leaf(node: Leaf | Unknown) -> pa.Array:
         if isinstance(node, Unknown):
-            raise DefinitionError(f"this cannot be evaluated here: {node.reason}")
+            raise DefinitionError(f"this condition cannot be evaluated: {node.reason}")
         return _holds(node, values[node.column])
 
     found = fold(
@@ -66,7 +66,7 @@ def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
             return reduce(pc.or_kleene, (_holds(leg, values) for leg in leaf.legs()))
         case In(_, listed, negated):
             if not len(listed):
-                return pa.repeat(negated, len(values))  # also of null
+                return pa.repeat(negated, len(values))  # for nulls, too
             found = pc.is_in(values, value_set=listed)
             found = pc.invert(found) if negated else found
             return pc.if_else(pc.is_valid(values), found, pa.scalar(None, pa.bool_()))

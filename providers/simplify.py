@@ -26,7 +26,7 @@ __all__ = ["simplify"]
 _BOUNDS = ("<", "<=", ">", ">=")
 
 _Range: TypeAlias = tuple[Any, Any]
-"""Its start and end."""
+"""The start and end of a range."""
 
 
 def simplify(predicate: Predicate) -> Predicate:
@@ -34,10 +34,10 @@ def simplify(predicate: Predicate) -> Predicate:
 
     Under an Or, equalities of one column become one `In`, so that two thousand of them are one
     test; prefixes become one `StartsWithAny`, ranges one `Within`. Under an And, bounds of one
-    column become one `Between`, because they are about one value. An Or with an unknown operand is
-    unknown; an And drops that operand. The result can be weaker, so never negate it.
+    column become one `Between`, because one value must satisfy both. An Or with an unknown operand
+    is unknown; an And drops that operand. The result can be weaker, so never negate it.
     """
-    return fold(predicate, legs=_spine, leaf=lambda leaf: leaf, join=_simplify_node)
+    return fold(predicate, legs=_flatten, leaf=lambda leaf: leaf, join=_simplify_node)
 
 
 def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
@@ -177,7 +177,7 @@ def _ranges(leg: Between | Within) -> Iterable[_Range]:
 
 
 def _type_of_ends(leg: Predicate) -> pa.DataType | None:
-    """Return the Arrow type of a range's ends; None if it is not a range, or has no such type."""
+    """Return the Arrow type of a range's ends; None if there is none, or if it is not a range."""
     match leg:
         case Within(starts=starts):
             return starts.type

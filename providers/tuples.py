@@ -52,7 +52,7 @@ def tuple_type(types: Sequence[str]) -> str:
 
 
 def part_types(type: str) -> list[str]:
-    """Return the Spark types of the columns of a tuple type; none for any other type.
+    """Return the Spark types of the columns of a tuple type; empty for any other type.
 
     >>> part_types("tuple<int, decimal(10,2)>"), part_types("int")
     (['int', 'decimal(10,2)'], [])
@@ -69,7 +69,7 @@ def tuple_domain(domains: Sequence[Domain]) -> Domain:
 def domain_of_type(type: str) -> Domain | None:
     """Return the domain of a Spark type or a tuple type; None if no index type supports it."""
     if parts := part_types(type):
-        domains = [_domain(part) for part in parts]  # whose types are not tuples
+        domains = [_domain(part) for part in parts]  # tuples do not nest
         known = [domain for domain in domains if domain is not None]
         return tuple_domain(known) if len(known) == len(domains) else None
     return _domain(type)
@@ -81,16 +81,16 @@ def _domain(type: str) -> Domain | None:
 
 
 def refuse_tuples(kind: str, column: Column) -> None:
-    """Raise DefinitionError for tuples, in an index type for comparisons by order."""
+    """Raise DefinitionError for tuples, which have no order that an index type could use."""
     if column.domain.name.startswith(TUPLE):
         raise DefinitionError(
             f"{kind} does not support {column.name}: tuples are only tested for equality. "
-            f"Use VALUE_LIST or BLOOM_FILTER, and {kind} of each column"
+            f"Use VALUE_LIST or BLOOM_FILTER, and {kind} on each column"
         )
 
 
 def encode_tuples(parts: Sequence[pa.Array]) -> pa.Array:
-    """Encode the rows of columns of normalised values as tuples; null if one value is."""
+    """Encode each row of these columns (normalised values) as a tuple; null if a value is null."""
     pieces: list[pa.Array] = []
     for part in parts:
         if part.type == pa.int64():

@@ -40,14 +40,15 @@ from providers.values import Domain, successor
 __all__ = ["ValueList"]
 
 OVERFLOW = "o"
-"""The part of the sketch that is known only for files with too many values. It is a separate part:
-an older release still finds the list of such files unknown."""
+"""The part of the sketch with the bounds of files with too many values. It is a separate part, so
+that the list of such a file is still unknown to an older release.
+"""
 
 LIMIT = 1_000
-"""Limit of distinct values of a file by default."""
+"""Default limit of distinct values of a file."""
 
 LONGEST = 8_192
-"""Maximum of bytes of a term. A longer value makes the file unknown: stores refuse or cut it."""
+"""Maximum of bytes of a term. A file with a longer value is unknown: stores reject or cut it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class ValueList(BaseProvider):
         return self.limit
 
     def fields(self) -> tuple[Field, ...]:
-        """Return `values`, the terms, and `nulls`, a count; in the part OVERFLOW the bounds."""
+        """Return `values` (terms) and `nulls` (a count), and the bounds in the part OVERFLOW."""
         return (
             Field("values", self.domain.stored, Layout.TERMS),
             Field("nulls", pa.int64()),
@@ -89,7 +90,7 @@ class ValueList(BaseProvider):
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
         """Return exact tests of the list, and tests of the bounds of files with too many values.
 
-        Each file has one of the two parts, and is pruned if that part prunes it.
+        Each file has only one of the two parts, and is pruned if that part prunes it.
         """
         exact, rough = self._exact(leaf), bounds.rewrite(leaf, self.domain)
         if exact is None or rough is None:
@@ -112,7 +113,7 @@ class ValueList(BaseProvider):
                 legs = tuple(map(self._exact, several.legs()))
                 return AnyOf(tuple(leg for leg in legs if leg)) if all(legs) else None
             case In(_, keys, True) if not len(keys):
-                return None  # true of nulls as well
+                return None  # true for nulls, too
             case In(_, keys, negated):
                 return ContainsOther("values", keys) if negated else Contains("values", keys)
             case StartsWith(_, prefix, negated):

@@ -96,7 +96,10 @@ def arrow_type(spark: str) -> pa.DataType | None:
 
 
 def canonical_type(type: pa.DataType) -> pa.DataType:
-    """Return the type that stands for all Arrow types with the same values in another layout.
+    """Return the plain type to which an Arrow type is converted for indexing; others are unchanged.
+
+    Dictionaries, views and large types become the plain type of their values; unsigned integers
+    become int64, or decimal(20, 0) for uint64.
 
     >>> canonical_type(pa.dictionary(pa.int8(), pa.large_string())), canonical_type(pa.uint64())
     (DataType(string), Decimal128Type(decimal128(20, 0)))
@@ -141,12 +144,12 @@ def domain_of(type: pa.DataType) -> Domain | None:
 
 
 def compare(values: pa.Array, op: str, value: object) -> pa.Array:
-    """Compare normalised values with a value (None is null); null if one of them is null."""
+    """Compare normalised values with a value (None is null); null if either is null."""
     return _COMPARE[op](values, pa.scalar(value, values.type))
 
 
 def encode(values: pa.Array) -> pa.Array:
-    """Normalise an array, chunked or not, into one of its domain's stored type; nulls stay null.
+    """Normalise an Arrow array or chunked array to its domain's stored type; nulls stay null.
 
     Raises pa.ArrowInvalid for values outside the domain: text that is not UTF-8, timestamps that
     overflow microseconds. Callers treat that as unknown.
@@ -219,9 +222,10 @@ def common_prefix(low: Any, high: Any) -> int:
 
 
 def truncate(value: Any, limit: int) -> Any:
-    """Return the longest prefix of a text or binary value with at most `limit` bytes; or a number.
+    """Return the longest prefix of a text or binary value with at most `limit` bytes.
 
-    A prefix never sorts after its value, so a cut min is still a lower bound.
+    A number is returned unchanged. A prefix never sorts after its value, so a cut min is still a
+    lower bound.
     """
     if isinstance(value, bytes):
         return value[:limit]

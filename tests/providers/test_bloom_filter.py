@@ -230,7 +230,7 @@ def test_values_without_names(given: tuple[Any, ...], named: dict[str, Any]) -> 
         ({"adaptive": 1}, "adaptive = true or false, not 1"),
         ({"num_items": 9, "num_candidates": 9}, "num_items together with num_candidates"),
         ({"adaptive": False, "num_candidates": 9}, "num_candidates together with adaptive = false"),
-        ({"num_candidate": 9, "num_candidates": 9}, "num_candidates is given twice"),
+        ({"num_candidate": 9, "num_candidates": 9}, "both num_candidate and num_candidates"),
         ({"hashes": 9}, "takes fpp, num_items, num_candidates, adaptive, not hashes"),
     ],
 )

@@ -122,7 +122,7 @@ class TestScan:
         with pytest.raises(DefinitionError, match="no column nope"):
             index.scan().select("nope")
         unknown = And((Compare("k", "=", 1), Unknown("f(k)")))
-        with pytest.raises(DefinitionError, match=r"cannot be evaluated here: f\(k\)"):
+        with pytest.raises(DefinitionError, match=r"condition cannot be evaluated: f\(k\)"):
             index.scan(unknown).to_arrow()
         with pytest.raises(TypeError):
             index.scan(5)

@@ -347,7 +347,7 @@ class TestColumnsWithoutAnIndex:
         joined = index.join(dimension, name).to_arrow()
         assert sorted(joined["n"].to_pylist()) == [1, 2]
         assert set(joined["k"].to_pylist()) == {2}
-        with pytest.raises(TypeError, match=f"{name} is binary, and its keys are string"):
+        with pytest.raises(TypeError, match=f"{name} is binary, but its keys are string"):
             index.scan(keys={name: [str(ids[1])]})
 
 
