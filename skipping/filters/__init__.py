@@ -1,1 +1,1 @@
-"""Filters of SQL, Arrow, Polars and PyIceberg as predicates of the index."""
+"""Translate filters of SQL, Arrow, Polars and PyIceberg to predicates of the index."""

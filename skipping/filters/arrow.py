@@ -85,7 +85,7 @@ _NULL = pa.scalar(None, pa.bool_())
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A predicate for the rows of an expression, and its top-level columns (None if unknown)."""
+    """A predicate that holds for the rows of an expression, and its columns (None if unknown)."""
 
     predicate: Predicate
     columns: frozenset[str] | None
@@ -107,9 +107,9 @@ def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated
 def in_total_order(expression: Any, schema: pa.Schema) -> Any:
     """Rewrite a filter of DuckDB so that Arrow returns the rows that DuckDB would.
 
-    DuckDB does not filter again. To it NaN is the largest value, to Arrow it compares as false. Its
-    zeros are equal also in lists, where Arrow compares bits. In SQL `NOT IN` is null for a null, in
-    Arrow it is true. An expression that cannot be parsed is returned unchanged.
+    DuckDB does not filter again. For DuckDB, NaN is the largest value; Arrow compares it as false.
+    For DuckDB, 0.0 equals -0.0 in lists, too; Arrow compares their bits. In SQL, `NOT IN` is null
+    for a null; in Arrow it is true. An expression that cannot be parsed is returned unchanged.
     """
     floats = set(_float_paths(schema))
     try:
@@ -121,10 +121,10 @@ def in_total_order(expression: Any, schema: pa.Schema) -> Any:
 def not_null_beside_nan(expression: Any, fields: Iterable[pa.Field]) -> Any:
     """Exclude nulls from a filter of DuckDB that contains `x <= NaN` for a float.
 
-    DuckDB passes a plain `true` to Arrow for that condition. It is right except for null, does not
-    name the column, and DuckDB may not compare the rows again. So require a value in one of the
-    floats that are read. With several floats, the result may have more rows than DuckDB returns on
-    its own tables, never fewer.
+    DuckDB passes a plain `true` to Arrow for that condition. This is right except for null, does
+    not name the column, and DuckDB may not evaluate the condition again. So require that one of the
+    float columns that are read is not null. With several float columns, the result may have more
+    rows than DuckDB returns on its own tables, never fewer.
     """
     try:
         conditions = list(conjuncts(parse_expression(expression)))
@@ -149,7 +149,7 @@ class _Ordered:
         self._floats = floats
 
     def expression(self, node: Node, *, nulls: bool = False) -> Any:
-        """Rebuild a node; `nulls`: the result must tell null from false."""
+        """Rebuild a node; if `nulls`, the result must distinguish null from false."""
         if isinstance(node, pa.Scalar):
             return pc.scalar(node)
         if isinstance(node, Field):
@@ -202,7 +202,7 @@ class _Rows:
         """Return a predicate for the rows where the node is true, or false unless `wanted`."""
         if isinstance(node, pa.Scalar):
             if not pa.types.is_boolean(node.type) and node.is_valid:
-                return Unknown("a constant that is no boolean")
+                return Unknown("a constant that is not a boolean")
             return And(()) if node.is_valid and node.as_py() is wanted else Or(())
         if isinstance(node, Field):
             column = self._column(node)
@@ -226,10 +226,10 @@ class _Rows:
             column = self._column(left)
             if column is not None and isinstance(right, pa.Scalar):
                 return _compare(column, op, right, wanted)
-            return Unknown("a comparison that is not of a column with a constant")
+            return Unknown("a comparison other than of a column with a constant")
         column = self._column(arguments[0]) if arguments else None
         if column is None:
-            return Unknown(f"{function} of what is no column")
+            return Unknown(f"{function} of something other than a column")
         match function:
             case "is_null":
                 nan = wanted and column.floats and bool(node.options.get("nan_is_null", True))
@@ -258,7 +258,7 @@ def _compare(column: ColumnLeaves, op: Op, scalar: pa.Scalar, wanted: bool) -> P
         return Or(())
     value = column.value(scalar)
     if value is None:
-        return Unknown(f"{column.name} beside a {scalar.type}")
+        return Unknown(f"{column.name} compared with a {scalar.type}")
     if wanted:
         return column.compare(op, value)
     other = column.compare(OPPOSITE[op], value)

@@ -1,17 +1,20 @@
-"""The tree of a `pyarrow.compute.Expression`: its calls, fields, literals and options.
+"""Read the tree of a `pyarrow.compute.Expression`: its calls, fields, literals and options.
 
 pyarrow has no API to inspect an expression, so the tree is read from its pickled form: a record
 batch whose schema metadata lists the nodes, with literals and options as columns.
 Keys of that metadata repeat, and pyarrow returns metadata as a dict, so they are read through
 Arrow's C data interface.
 
-Substrait (`Expression.to_substrait`) is no substitute, in pyarrow 26. It writes `is_in` as a chain
-of `=`, cast to the column's type, but the two differ for -0.0, NaN and null. It refuses
-`is_null(nan_is_null=True)`, safe casts and literals of dictionaries, with all that stands beside
-them. Its bytes need a Protobuf schema that is no dependency of ours.
+Keys of that metadata repeat, but pyarrow returns metadata as a dict, so this module reads it
+through Arrow's C data interface.
 
-Another release may pickle in another form. So the first use parses an expression whose tree is
-known, and every later one fails if that tree is not as expected.
+Substrait (`Expression.to_substrait` of pyarrow 26) is no substitute. It writes `is_in` as a chain
+of `=`, cast to the column's type, but the two differ for -0.0, NaN and null. It rejects the whole
+expression for one `is_null(nan_is_null=True)`, safe cast or dictionary literal. Its bytes need a
+Protobuf schema, which this package does not depend on.
+
+Another release may pickle in another form. So the first call parses an expression with a known
+tree, and every call fails if the result was not that tree.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of Arrow's with its arguments; an option `value_set` is an array."""
+    """A function of Arrow with its arguments; the option `value_set` is an array."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -110,7 +113,7 @@ def _is_readable() -> bool:
                 _,
             ):
                 return bool(one.as_py() == 1 and options["value_set"].to_pylist() == [2, None])
-    except Exception:  # whatever an unknown form makes of the parser
+    except Exception:  # an unknown form may fail anywhere
         return False
     return False
 
@@ -122,7 +125,7 @@ def _parse(expression: Any) -> Node:
 
 
 def _read_node(pairs: Iterator[tuple[str, str]], batch: pa.RecordBatch) -> Node:
-    open_calls: list[tuple[str, list[Node], dict[str, Any]]] = []  # no recursion: Python's is short
+    open_calls: list[tuple[str, list[Node], dict[str, Any]]] = []  # no recursion: Python limits it
     for key, value in pairs:
         match key:
             case "field_ref":
@@ -184,5 +187,5 @@ def _metadata_pairs(schema: pa.Schema) -> list[tuple[str, str]]:
         return read(read_number()).decode()
 
     pairs = [(read_text(), read_text()) for _ in range(read_number())] if at else []
-    del capsule  # the memory that was read is its own
+    del capsule  # it owned the memory that was read
     return pairs

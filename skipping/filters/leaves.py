@@ -1,4 +1,4 @@
-"""Leaves on one column, with the values that Arrow and Polars compare it with."""
+"""Build leaves on one column for filters of Arrow and Polars."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _TEXTS: dict[TextTest, type[StartsWith | EndsWith | Contains]] = {
     "contains": Contains,
 }
 _EXACT = 2**53
-"""Integers up to here are exact as a DOUBLE."""
+"""Doubles represent all integers up to this exactly."""
 
 
 def indexed_leaves(columns: Mapping[str, TableColumn], name: str) -> ColumnLeaves | None:
-    """Return the leaves on a column; None if no index compares it as the rows do."""
+    """Return the column's leaves; None if an index compares the column otherwise than the rows."""
     if name not in columns:
         return None
     column = ColumnLeaves(columns[name])
@@ -49,7 +49,7 @@ def is_nan(scalar: pa.Scalar) -> bool:
 
 
 class ColumnLeaves:
-    """Leaves on one column of the rows that Arrow or Polars filters."""
+    """Builds leaves on one column that match how Arrow or Polars compares its values."""
 
     def __init__(self, column: TableColumn) -> None:
         self.name = column.name
@@ -63,17 +63,17 @@ class ColumnLeaves:
         self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
 
     def compare(self, op: Op, value: Any) -> Predicate:
-        """Compare the column with a scalar from `value`; unknown if the orders differ."""
+        """Compare the column with a scalar from `value`; Unknown if its order is another."""
         if self.ordered or op in ("=", "!="):
             return Compare(self.name, op, value)
         return Unknown(f"the order of {self.name}, which is a dictionary")
 
     def is_true(self, wanted: bool) -> Predicate:
-        """Require that a boolean column is true; false unless `wanted`."""
+        """Require that a boolean column is true, or false unless `wanted`."""
         return Compare(self.name, "=", wanted)
 
     def is_null(self, wanted: bool) -> Predicate:
-        """Require that the column is null; not null unless `wanted`."""
+        """Require that the column is null, or not null unless `wanted`."""
         return IsNull(self.name, negated=not wanted)
 
     def is_nan(self) -> Predicate:
@@ -81,14 +81,14 @@ class ColumnLeaves:
         return Compare(self.name, "=", pa.scalar(math.nan, self.type))
 
     def has_text(self, test: TextTest, text: Any, wanted: bool) -> Predicate:
-        """Require a prefix, suffix or substring `text`; the opposite unless `wanted`."""
+        """Require the prefix, suffix or substring `text`, or its absence unless `wanted`."""
         return _TEXTS[test](self.name, text, negated=not wanted)
 
     def is_in(self, values: pa.Array, wanted: bool) -> Predicate:
-        """Require a value from `comparable`; the opposite unless `wanted`.
+        """Require a value from `comparable`, or another one unless `wanted`.
 
-        The engines compare bits and take null for no member, so the opposite excludes no null, and
-        of floats no zero and no NaN.
+        The engines compare bits, and null is in no list. So the negation excludes no null and, for
+        floats, no zero and no NaN.
         """
         if wanted:
             return In(self.name, values)
@@ -99,19 +99,19 @@ class ColumnLeaves:
         return Or((In(self.name, values, negated=True), IsNull(self.name)))
 
     def comparable(self, values: pa.Array) -> pa.Array | None:
-        """Return values without nulls as the column's type compares them; None if it cannot."""
+        """Return null-free values in a type comparable with the column's; None if there is none."""
         if self._widest and pa.types.is_integer(values.type):
             return values.cast(self.type)
         return values if domain_of(values.type) == domain_of(self.type) else None
 
     def value(self, scalar: pa.Scalar) -> pa.Scalar | None:
-        """Return the scalar as the column is compared with it, exactly; None if it cannot be."""
+        """Return the scalar that the column is compared with, exactly; None if that is unclear."""
         if not self.known or not scalar.is_valid:
             return None
         if pa.types.is_dictionary(scalar.type) or is_nan(scalar):
             return None
         if self.type == pa.float32() and pa.types.is_floating(scalar.type):
-            # Of a wider one it depends on who casts which.
+            # With a wider float, it depends on which side is cast.
             narrow = scalar.cast(pa.float32(), safe=False)
             return scalar if narrow.as_py() == scalar.as_py() else None
         if domain_of(scalar.type) == domain_of(self.type):

@@ -1,13 +1,13 @@
 """Translate filters of Polars (`polars.Expr`) to predicates for an index.
 
-Polars compares as Spark does: NaN is the largest value and equals itself, -0.0 equals 0.0, text is
+Polars compares like Spark: NaN is the largest value and equals itself, -0.0 equals 0.0, text is
 ordered by its bytes, and a comparison with null is null, which a filter drops. The rules below name
 the rows that a plain translation would lose:
 
 =============================  =====================================================================
-literals                       A plain number is cast to the column's type, or both to a wider one:
-                               translated are only integers on integer columns, and floats that the
-                               column's type represents exactly.
+literals                       A plain number is cast to the column's type, or both to a wider one.
+                               So only integers on integer columns are translated, and floats that
+                               the column's type represents exactly.
 `is_in`                        Polars ignores a null in the list, so `~x.is_in([1, None])` returns
                                2; with `nulls_equal` nulls are values. Its negation excludes no null
                                and no zero.
@@ -63,13 +63,15 @@ _TEXTS: dict[str, TextTest] = {
 def is_elementwise(expression: Any) -> bool:
     """Return whether an expression is known to read one row at a time."""
     try:
-        return all(map(_looks_at_one_row, _nodes(_tree(expression))))
+        return all(map(_reads_one_row, _nodes(_tree(expression))))
     except Exception:  # another release may write another form
         return False
 
 
 def translate_polars(expression: Any, columns: Mapping[str, TableColumn]) -> Predicate:
-    """Translate an expression to a predicate for its rows; `columns` by their names there."""
+    """Translate an expression to a predicate for its rows; `columns` are keyed by their names
+    there.
+    """
     try:
         return _Rows(columns).predicate(_tree(expression), wanted=True)
     except Exception as error:  # another release may write another form
@@ -78,7 +80,7 @@ def translate_polars(expression: Any, columns: Mapping[str, TableColumn]) -> Pre
 
 def _tree(expression: Any) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the form may change, which is handled
+        warnings.simplefilter("ignore")  # "the form may change": handled
         return json.loads(expression.meta.serialize(format="json"))
 
 
@@ -99,13 +101,13 @@ def _nodes(tree: Any) -> Iterator[Any]:
                 todo.append(inner[0])
 
 
-def _looks_at_one_row(node: Any) -> bool:
+def _reads_one_row(node: Any) -> bool:
     ((kind, inner),) = node.items()
     if kind == "Function":
         family, name = _function(inner)
         return name in _ELEMENTWISE.get(family, ())
     if kind == "Literal":
-        # A Series has rows of its own, but for one list of values (`Series.implode`).
+        # A Series has rows of its own, unless it is one list of values (`Series.implode`).
         return set(inner) <= {"Dyn", "Scalar"} or _is_one_list(_read_series(inner["Series"]))
     return kind in ("BinaryExpr", "Column", "Cast")
 
@@ -148,10 +150,10 @@ class _Rows:
     def _compare(self, left: Any, op: Op, right: Any) -> Predicate:
         column = self._column(left)
         if column is None or "Literal" not in right:
-            return Unknown("a comparison that is not of a column with a constant")
+            return Unknown("a comparison other than of a column with a constant")
         value = _value(right["Literal"], column)
         if value is None:
-            return Unknown(f"{column.name} beside another type")
+            return Unknown(f"{column.name} compared with another type")
         return column.compare(op, value)
 
     def _call(self, inner: Any, wanted: bool) -> Predicate:
@@ -163,7 +165,7 @@ class _Rows:
             return And(operands) if (name == "AllHorizontal") == wanted else Or(operands)
         column = self._column(arguments[0])
         if column is None:
-            return Unknown(f"{name} of what is no column")
+            return Unknown(f"{name} of something other than a column")
         match family, name:
             case "Boolean", "IsNull" | "IsNotNull":
                 return column.is_null((name == "IsNull") == wanted)
@@ -191,7 +193,7 @@ class _Rows:
 
 
 def _value(literal: Any, column: ColumnLeaves) -> pa.Scalar | None:
-    """Return a literal as the column is compared with it, exactly; None if it cannot be."""
+    """Return the scalar that the column is compared with, exactly; None if that is unclear."""
     ((form, inner),) = literal.items()
     kind: str
     value: Any

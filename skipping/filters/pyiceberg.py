@@ -1,7 +1,7 @@
 """Translate the row filter of a PyIceberg scan to a predicate for an index.
 
 PyIceberg does not evaluate a filter as SQL does: `ArrowScan` binds it to each file's own schema and
-passes it to Arrow. The predicate must hold for each row that *this* returns. The rules below name
+passes it to Arrow. The predicate must hold for each row that Arrow returns. The rules below name
 the rows that a plain translation would lose:
 
 =============================  =====================================================================
@@ -27,7 +27,7 @@ partition columns              A file without the column reads the value in the 
                                scan selects the column; else it reads null. Python compares it with
                                the literal as given, not narrowed to a FLOAT.
 `case_sensitive=False`         PyIceberg finds names in the file in any case, so it may read another
-                               column whose name differs only in case.
+                               column whose name differs in case only.
 =============================  =====================================================================
 
 Every other leaf is unknown. And, Or and Not follow Kleene's logic, as in Arrow.
@@ -83,15 +83,16 @@ _NARROWER = {"bigint": (IntegerType.min, IntegerType.max), "double": (FloatType.
 
 _NAN = math.nan
 _ODD = (math.inf, -math.inf, _NAN)
-"""Floats that are no literal of their type."""
+"""Floats that no literal can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Ids of columns whose leaves depend on more than the filter.
 
-    `partitioned`: some spec partitions by the column as it is. `unselected`: those of them that the
-    scan does not return. `ambiguous`: a file may have another column of that name in another case.
+    `partitioned`: some spec partitions by the column itself. `unselected`: such columns that the
+    scan does not return. `ambiguous`: a file may have another column whose name differs in case
+    only.
     """
 
     partitioned: Set[int] = field(default_factory=frozenset)
@@ -107,12 +108,12 @@ class Reading:
 
 
 def _find_ambiguous(metadata: TableMetadata) -> set[int]:
-    """Find columns with the same name in any case as another, in a schema or the name mapping."""
+    """Find columns whose names differ in case only, in a schema or in the name mapping."""
     alike: defaultdict[tuple[int, str], set[int]] = defaultdict(set)
     for schema in metadata.schemas:
         for id in schema.field_ids:
             alike[schema.schema_id, str(schema.find_column_name(id)).lower()].add(id)
-    # A mapping has fields by the names that they ever had, so its names are not those of one file.
+    # A mapping has every name that a field ever had, so its names are not those of one file.
     mapping = metadata.name_mapping()
     todo = [] if mapping is None else [("", mapping.root)]
     while todo:
@@ -228,7 +229,7 @@ class _Leaf:
     def _compare_in_file(self, op: Op, value: Any) -> Predicate:
         """Compare with the value, and with the FLOAT it becomes in an older file."""
         if self.column.type != "double" or op == "!=":
-            # Typed, as reading has it; a float of Python's would be compared as the double it is.
+            # Typed, as in PyIceberg's reader; a Python float would be compared as a double.
             return Compare(self.name, op, pa.scalar(value, arrow_type(self.column.type)))
         values = sorted({value, _as_float(value)})
         if op == "=":
@@ -242,7 +243,7 @@ class _Leaf:
         if negated:
             kept = self._drop_inexact(values)
             if not kept:
-                return Unknown(f"{self.name} NOT IN values that may be others in a file")
+                return Unknown(f"{self.name} NOT IN zeros or values beyond FLOAT")
             listed = In.of(self.name, self._array(kept))
             return self._or_null(In(self.name, listed.values, negated=True))
         if self.column.type == "double":
@@ -270,7 +271,7 @@ class _Leaf:
         return self.column.type in ("float", "double")
 
     def _is_loose(self, values: list[Any]) -> bool:
-        """Return whether Python compares a FLOAT of the log with a literal of more digits."""
+        """Return whether Python compares a FLOAT from the log with a literal of more digits."""
         if (
             self.column.type != "float"
             or self.column.physical.field_id not in self.reading.partitioned

@@ -1,7 +1,8 @@
 """Translate the text of a condition to a predicate: `"user = 'u1' AND day > '2024-01-31'"`.
 
 Values are those that Spark compares the column with: it casts text to the type of a date or time
-column, and reads times without a zone in the session's. A test that depends on more is Unknown.
+column, and reads times without a zone in the session's zone. A condition that depends on more is
+Unknown.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ _FURTHEST = timedelta(hours=18)
 def as_predicate(
     given: object, columns: Columns, *, zone: str | None = None, strings: Strings | None = None
 ) -> Predicate:
-    """Return a predicate as given, or translate SQL text on the columns of a table.
+    """Return a predicate unchanged, or translate SQL text on the columns of a table.
 
-    The text is one that WHERE of CREATE SKIPPING INDEX takes. `zone` is the session's time zone,
-    None without a session. `strings` is how the session's Spark reads string literals; text that it
-    would read differently is refused. Raises StatementError for such or any other text,
-    DefinitionError for an unknown column, TypeError for another type.
+    The text has the syntax of WHERE in CREATE SKIPPING INDEX. `zone` is the session's time zone, or
+    None without a session. `strings` says how the session's Spark reads string literals. Raises
+    StatementError for text that this Spark would read differently, or that is invalid;
+    DefinitionError for an unknown column; TypeError for another type.
     """
     if isinstance(given, str):
         if strings is not None:
@@ -81,7 +82,7 @@ class _UnclearError(Exception):
 def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else ZoneInfo(name)
-    except (ValueError, OSError, KeyError):  # one of Java's own, such as GMT+8
+    except (ValueError, OSError, KeyError):  # a zone that only Java has, such as GMT+8
         return None
 
 
@@ -91,7 +92,7 @@ class _Translation:
         self._zone = zone
 
     def predicate(self, node: Condition, *, negated: bool) -> Predicate:
-        """Translate; negations go to the leaves, as null satisfies neither form of a leaf."""
+        """Translate, moving negations to the leaves: null satisfies neither form of a leaf."""
         try:
             return self._predicate(node, negated)
         except _UnclearError as why:
@@ -117,7 +118,7 @@ class _Translation:
                 return IsNull(column.name, negated=refuses)
             case tree.Like(_, pattern, escape):
                 if column.type != "string":
-                    return Unanswerable(f"{column.name} LIKE, which is no text")
+                    return Unanswerable(f"{column.name} LIKE, which is not text")
                 return _like(column.name, pattern, escape, refuses)
             case tree.Membership(_, values):
                 return self._among(column, values, refuses)
@@ -128,7 +129,7 @@ class _Translation:
         node = column_first(node)
         left, op, right = node.left, node.op, node.right
         if not isinstance(left, tree.ColumnName) or not isinstance(right, Constant):
-            return Unanswerable("a comparison that is not of a column with a constant")
+            return Unanswerable("a comparison other than of a column with a constant")
         column = self._columns.resolve(join_name(left.parts))
         value = self._value(right, column)
         if op != "<=>":
@@ -171,7 +172,7 @@ class _Translation:
             if not isinstance(operand, tree.ColumnName):
                 return Unanswerable("a tuple with a constant")
             column = self._columns.resolve(join_name(operand.parts))
-            if not _is_alike(given, column):
+            if not _have_one_type(given, column):
                 return Unanswerable(f"{column.name} in tuples with values of several types")
             listed: Any = self._among(column, given, False)
             for row, value in zip(rows, listed.values, strict=True):
@@ -179,9 +180,11 @@ class _Translation:
         return Or(tuple(And(tuple(row)) for row in rows))
 
     def _require_no_number(self, constant: Constant, column: TableColumn) -> Any:
-        """Return the value; raise for a number, which would be taken for days or microseconds."""
+        """Return the value; raise for a number, which would be read as days or microseconds."""
         if _has_time(column.type) and not isinstance(constant.value, str | None):
-            raise _UnclearError(f"{column.name} beside a number, which is no {column.type}")
+            raise _UnclearError(
+                f"{column.name} compared with a number, which is not a {column.type}"
+            )
         return constant.value
 
     def _value(self, constant: Constant, column: TableColumn) -> Any:
@@ -192,7 +195,9 @@ class _Translation:
         if moment is None:
             if type is None:
                 return value
-            raise _UnclearError(f"{column.name} and {type} '{value}', which is not written in full")
+            raise _UnclearError(
+                f"{column.name} compared with {type} '{value}', which is incomplete"
+            )
         if type == "date" or (type is None and column.type == "date"):
             return self._midnight(moment.date()) if column.type == "timestamp" else moment.date()
         return self._as_column(moment, type, column)
@@ -222,12 +227,12 @@ class _Translation:
             local = moment if moment.tzinfo is None else moment.astimezone(self._zone)
             first = datetime(local.year, local.month, local.day, tzinfo=self._zone)
             if first.astimezone(timezone.utc).astimezone(self._zone) != first:
-                raise _UnclearError(f"{name} and a day that begins after midnight")
+                raise _UnclearError(f"{name} compared with a day that begins after midnight")
         return moment
 
 
-def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
-    """Return whether all values have one type: then Spark compares as outside a tuple."""
+def _have_one_type(given: Sequence[Operand], column: TableColumn) -> bool:
+    """Return whether all values have one type; if so, Spark compares as outside a tuple."""
     constants = [value for value in given if isinstance(value, Constant)]
     types = {(type(value.value), value.type) for value in constants}
     if len(constants) < len(given) or len(types) > 1 or constants[0].value is None:
@@ -239,7 +244,7 @@ def _is_alike(given: Sequence[Operand], column: TableColumn) -> bool:
 
 
 def _moment(text: str) -> datetime | None:
-    """Parse a day, or a time with its zone if any; None for text that is not complete."""
+    """Parse a day, or a time with or without a zone; None for incomplete text."""
     found = _TIME.fullmatch(text.strip(" \t\n\r\v\f"))
     if found is None:
         return None
@@ -269,10 +274,11 @@ def _is_date(value: object) -> bool:
 
 
 def _like(column: str, pattern: str, escape: str, refuses: bool) -> Predicate:
-    """Translate LIKE: exactly for one text with % at its ends or without, else by its texts.
+    """Translate LIKE exactly if the pattern is one text, with or without % at its ends.
 
-    The latter is joined with Unknown, so that nobody evaluates rows by it alone. Its negation is
-    Unknown: a value that fails the pattern may hold all of its texts.
+    Any other pattern becomes its texts, joined with Unknown, so that rows are never filtered by
+    them alone. Its negation is Unknown: a value that fails the pattern may contain all of its
+    texts.
     """
     texts, signs = _split(pattern, escape)
     exact = _with_one_text(column, texts, signs)

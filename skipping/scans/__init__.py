@@ -1,1 +1,1 @@
-"""Reading tables without Spark: the rows of the files that can match."""
+"""Read tables without Spark: matching rows, from the files that can match."""

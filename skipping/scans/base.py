@@ -1,4 +1,4 @@
-"""Define the interface of scans without Spark: the rows of the files that can match."""
+"""Define the interface of scans without Spark: they return the matching rows."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Scan(ABC):
 
     @abstractmethod
     def project_and_prune(self, names: Sequence[str], predicate: Predicate) -> Scan:
-        """Return the scan of these columns, without the files that have no row for the predicate.
+        """Return this scan with these columns only, without files that cannot match the predicate.
 
-        Rows of the other files are not filtered by the predicate: the caller does that.
+        It does not filter the remaining rows by the predicate: the caller does.
         """
 
     @abstractmethod
     def indexable_columns(self) -> Mapping[str, TableColumn]:
-        """Return the table's columns that are no structs, by their names in the rows."""
+        """Return the table's non-struct columns, by their names in the rows."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Export the rows as an Arrow stream, which most libraries read.

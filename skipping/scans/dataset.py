@@ -1,6 +1,6 @@
-"""A scan as a Dataset of Arrow, which libraries read with their own filters.
+"""Offer a scan as an Arrow Dataset, which libraries read with their own filters.
 
-DuckDB's filters arrive as expressions of Arrow, including those that its joins find at run time: a
+DuckDB's filters arrive as Arrow expressions, including those that its joins find at run time: a
 join with a small dimension opens only the files that hold the dimension's keys.
 """
 
@@ -31,9 +31,10 @@ _NO_FILE = pads.ParquetFileFormat().make_fragment(
 class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
     """A scan as a Dataset: `scanner` reads the requested columns of the files that can match.
 
-    It is a dataset of one fragment, itself: its reader opens several files at a time. Operations
-    of Arrow that bypass `scanner` (`join`, `sort_by`, Acero) would crash the process on a Dataset
-    without C++ state. So that state is one file that cannot be opened, whose name is the advice.
+    The dataset is its own only fragment, because its reader opens several files at a time. Arrow
+    operations that bypass `scanner` (`join`, `sort_by`, Acero) would crash the process on a Dataset
+    without C++ state. So it has one C++ file that cannot be opened; the error shows its name, which
+    says what to do.
     """
 
     def __init__(self, scan: Scan) -> None:
@@ -63,16 +64,16 @@ class ScanDataset(pads.FileSystemDataset):  # type: ignore[misc]
         )
 
     def _adapt_filter(self, filter: Any, columns: Any) -> Any:
-        """Return the filter with the semantics of the engine that reads `columns` by it."""
+        """Adapt the filter to the semantics of the engine, which reads `columns`."""
         return filter
 
     def filter(self, expression: Any) -> Any:
         """Raise: a filter is an argument of `scanner` and `to_table`, or of `index.scan`."""
-        raise NotImplementedError("give the filter to to_table, scanner or index.scan")
+        raise NotImplementedError("pass the filter to to_table, scanner or index.scan")
 
     def replace_schema(self, schema: pa.Schema) -> Any:
-        """Raise: the columns are those of the table."""
-        raise NotImplementedError("the columns are those of the table")
+        """Raise: the columns are the table's."""
+        raise NotImplementedError("the columns cannot be replaced: they are the table's")
 
     @property
     def partition_expression(self) -> Any:
@@ -101,9 +102,9 @@ class DuckDBDataset(ScanDataset):
 class DatasetScanner:
     """The part of `pyarrow.dataset.Scanner` that engines use, run in the caller's threads.
 
-    Arrow's own scanner reads ahead in its thread pools, even after a query has enough rows. There
-    it waits for files, and reading these may wait for threads of the same pools: queries hung after
-    a few with a LIMIT, and so did the exit of the process.
+    Arrow's own scanner reads ahead in its thread pools, even after a query has enough rows. Reading
+    our files needs threads of the same pools, so both wait for each other: after a few queries with
+    LIMIT, the next query or the exit of the process hung.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class DatasetScanner:
     ) -> None:
         self._scan, self._columns, self._batch_size = scan, columns, batch_size
         filters = [] if filter is None else [("filter", acero.FilterNodeOptions(filter))]
-        # At least one column: rows without any cannot be counted.
+        # At least one column: rows without columns cannot be counted.
         named = columns or {name: pc.field(name) for name in scan.arrow_schema.names[:1]}
         project = acero.ProjectNodeOptions(list(named.values()), list(named))
         self._steps = [acero.Declaration(*step) for step in [*filters, ("project", project)]]
@@ -183,5 +184,5 @@ def _plan_read(scan: Scan, columns: Any, filter: Any) -> tuple[list[str], Predic
         named = None if named is None or fields is None else named | fields
     if named is None:
         return there, found.predicate
-    # At least one column: rows without any cannot be counted.
+    # At least one column: rows without columns cannot be counted.
     return [name for name in there if name in named] or there[:1], found.predicate

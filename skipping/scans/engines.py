@@ -1,7 +1,7 @@
 """Pass the rows of a scan's remaining files to other engines.
 
-Every method reads lazily as far as its engine does: the engine names its columns and its filter,
-the index prunes files by that filter too, and only then are files opened. The scan's own reader
+Every method reads as lazily as its engine allows: the engine names its columns and its filter, the
+index prunes files by that filter, too, and only then are files opened. The scan's own reader
 applies deletes, partition columns and evolved schemas as the format specifies.
 """
 
@@ -39,22 +39,22 @@ class EngineScan(Scan):
     def to_dataset(self) -> ScanDataset:
         """Return the rows as a `pyarrow.dataset.Dataset`, which many libraries read.
 
-        Operations of Arrow on a Dataset (`join`, `sort_by`) need `to_arrow` instead.
+        For Arrow's own operations on a Dataset (`join`, `sort_by`), use `to_arrow`.
         """
         return ScanDataset(self)
 
     def to_duckdb(self, table_name: str, connection: Any = None) -> Any:
         """Register the rows as a view; return the connection, by default a new one in memory.
 
-        Each query on the view reads its own columns, of the files that can match its filter and the
-        keys of its joins (DuckDB passes on 50 keys at most; `keys=` takes any number).
+        Each query on the view reads only its columns, from the files that can match its filter and
+        the keys of its joins (DuckDB passes on 50 keys at most; `keys=` takes any number).
         """
         con = connection if connection is not None else _import("duckdb").connect(":memory:")
         con.register(table_name, DuckDBDataset(self))
         return con
 
     def to_polars(self) -> Any:
-        """Return the rows as a LazyFrame, which reads what it selects when it is collected."""
+        """Return the rows as a LazyFrame, which reads only what it selects when it is collected."""
         _import("polars")
         from skipping.scans.polars import lazy_frame
 

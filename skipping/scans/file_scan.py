@@ -1,4 +1,4 @@
-"""A scan of a Delta table or Parquet folder without Spark: files that can match, rows that do.
+"""Scan a Delta table or Parquet folder without Spark: matching rows, from files that can match.
 
 Arrow reads the rows (`TableSnapshot`). The scan then evaluates the filter as Spark would: NaN is
 the largest value and equals itself, -0.0 equals 0.0, and null is neither true nor false. A column
@@ -47,9 +47,9 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, repr=False)
 class FileScan(EngineScan):
-    """The matching rows of one version of a table, and the `files` (FILES) that can hold one.
+    """The matching rows of one version of a table, and the `files` (FILES) that can contain one.
 
-    Its methods are named as those of PyIceberg's scans.
+    Its methods are named like those of PyIceberg's scans.
     """
 
     live: TableSnapshot
@@ -75,7 +75,7 @@ class FileScan(EngineScan):
         selected_fields: Sequence[str] = ("*",),
         limit: int | None = None,
     ) -> FileScan:
-        """Scan a version without the files that the index prunes; all files if that fails.
+        """Scan a version without the files that the index prunes; if the lookup fails, scan all.
 
         Raises StatementError, DefinitionError or TypeError for a filter or keys that do not fit the
         table.
@@ -126,7 +126,7 @@ class FileScan(EngineScan):
         return replace(self, selected_fields=field_names)
 
     def plan_files(self) -> list[str]:
-        """Return the fully qualified paths of the files that can hold a matching row."""
+        """Return the fully qualified paths of the files that can contain a matching row."""
         paths: list[str] = self.files["path"].to_pylist()
         return paths
 
@@ -152,9 +152,9 @@ class FileScan(EngineScan):
         return sum(len(batch) for batch in self._narrow()._batches())
 
     def verify(self) -> Verification:
-        """Read the pruned files too; raise WrongAnswer, naming those that hold a matching row.
+        """Read the pruned files, too; raise WrongAnswer with the names of those with a match.
 
-        Reads the filter's columns of every file of the version, and ignores the limit.
+        It reads the filter's columns of every file of the version, and ignores the limit.
         """
         scan = replace(self._narrow(), limit=None)
         _ = scan.live.vectors, scan._filtered
@@ -166,7 +166,7 @@ class FileScan(EngineScan):
         return Verification.of(scan.count(), len(opened), len(skipped), wrong, self.note)
 
     def _narrow(self) -> FileScan:
-        """Return the scan of the filter's columns, or of one: rows need some to be counted."""
+        """Return this scan with the filter's columns only, or with one column to count rows."""
         named = dict.fromkeys([*map(_top, self._filtered.values()), *self._tested])
         return replace(
             self, selected_fields=tuple(named) or tuple(self.live.arrow_schema.names[:1])

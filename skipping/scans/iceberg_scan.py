@@ -1,4 +1,4 @@
-"""PyIceberg's scans without the files that an index prunes for their row filter."""
+"""Run PyIceberg's scans without the files that an index prunes for their row filter."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Pruned: TypeAlias = Callable[[Predicate, Columns], set[Identity]]
 class IndexedScan(EngineScan, DataScan):
     """PyIceberg's scan (`to_arrow`, `to_pandas`, `select`, `count`) over fewer files.
 
-    If the index is unavailable it plans every file, as PyIceberg does, and logs a warning. Keys and
-    expressions (`tests`) are evaluated on the rows that PyIceberg's reader returns.
+    If the index is unavailable, it plans every file, as PyIceberg does, and logs a warning. Keys
+    and expressions (`tests`) are evaluated on the rows that PyIceberg's reader returns.
     """
 
     _find_prunable: Pruned
     tests: tuple[RowTest, ...] = ()
-    _beside: tuple[Predicate, ...] = ()
+    _engine_predicates: tuple[Predicate, ...] = ()
 
     @classmethod
     def of(
@@ -53,8 +53,8 @@ class IndexedScan(EngineScan, DataScan):
     ) -> IndexedScan:
         """Return a PyIceberg scan without the files that the index prunes.
 
-        `row_filter` is a filter that PyIceberg does not take, `keys` are join keys by column.
-        Raises DefinitionError or TypeError for what does not fit the table.
+        `row_filter` may be an expression of Arrow or Polars, `keys` are join keys by column. Raises
+        DefinitionError or TypeError if they do not fit the table.
         """
         made = cls._as(scan, find_prunable)
         if isinstance(row_filter, str) and not keys:
@@ -86,7 +86,7 @@ class IndexedScan(EngineScan, DataScan):
         return made
 
     def __repr__(self) -> str:
-        # Without a count of files: that reads manifests.
+        # No count of files, because that reads manifests.
         name = ".".join(self.table_identifier or ())
         about = [f"filter {self.row_filter}", ", ".join(self.selected_fields)]
         about += [] if self.limit is None else [f"limit {self.limit:,}"]
@@ -95,10 +95,10 @@ class IndexedScan(EngineScan, DataScan):
     def update(self, **overrides: Any) -> IndexedScan:
         """Return a copy with other settings."""
         made: IndexedScan = super().update(**overrides)
-        made._find_prunable, made.tests, made._beside = (
+        made._find_prunable, made.tests, made._engine_predicates = (
             self._find_prunable,
             self.tests,
-            self._beside,
+            self._engine_predicates,
         )
         return made
 
@@ -116,7 +116,7 @@ class IndexedScan(EngineScan, DataScan):
         kept = [name for name in given if f"{name}.".startswith(tops)]
         made = self.update(selected_fields=tuple(kept or given))
         if predicate != And(()) and self.limit is None:  # a limit counts all rows
-            made._beside = (*self._beside, predicate)
+            made._engine_predicates = (*self._engine_predicates, predicate)
         return made
 
     def indexable_columns(self) -> Mapping[str, TableColumn]:
@@ -172,16 +172,16 @@ class IndexedScan(EngineScan, DataScan):
         return self._prune_with_note(tasks)[0]
 
     def verify(self) -> Verification:
-        """Read the pruned files too; raise WrongAnswer, naming those that hold a matching row.
+        """Read the pruned files, too; raise WrongAnswer with the names of those with a match.
 
-        Reads the selected columns of every file that PyIceberg plans, and ignores the limit.
+        It reads the selected columns of every file that PyIceberg plans, and ignores the limit.
         """
         whole = list(super().plan_files())
         kept, note = self._prune_with_note(whole)
         opened = set(map(id, kept))
         skipped = [task for task in whole if id(task) not in opened]
         wrong = []
-        if self._matching(skipped):  # all at once: each file's deletes may be those of many
+        if self._matching(skipped):  # all at once, because files share delete files
             wrong = [(task.file.file_path, self._matching([task])) for task in skipped]
         return Verification.of(
             self._matching(kept), len(kept), len(skipped), [w for w in wrong if w[1]], note
@@ -202,10 +202,10 @@ class IndexedScan(EngineScan, DataScan):
     def _prune_with_note(
         self, tasks: Sequence[FileScanTask]
     ) -> tuple[Sequence[FileScanTask], str | None]:
-        """Return the tasks that are left; if the index failed, all of them and a note why."""
+        """Return the remaining tasks; if the index failed, all tasks and a note that says why."""
         try:
             columns = parse_metadata(self.table_metadata).columns()
-            # With its NOTs: PyIceberg removes them for planning, which makes another filter.
+            # Keep the NOTs: PyIceberg removes them for planning, which changes the filter.
             bound = bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)
             reading = Reading.of(
                 self.table_metadata,
@@ -213,19 +213,19 @@ class IndexedScan(EngineScan, DataScan):
                 case_sensitive=self.case_sensitive,
             )
             pruned = self._find_prunable(translate_pyiceberg(bound, columns, reading), columns)
-            pruned |= self._find_pruned_beside(reading)
+            pruned |= self._find_pruned_by_tests(reading)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
             return tasks, f"no file is skipped: {first_line(error)}"
         kept = [task for task in tasks if _identity(task) not in pruned or self._counts(task)]
         return kept, None
 
-    def _find_pruned_beside(self, reading: Reading) -> set[Identity]:
+    def _find_pruned_by_tests(self, reading: Reading) -> set[Identity]:
         """Find the files with no row for the tests and the predicates of engines.
 
         Both apply to rows as PyIceberg returns them, in the schema of the version that is read.
         """
-        asked = (*(test.predicate for test in self.tests), *self._beside)
+        asked = (*(test.predicate for test in self.tests), *self._engine_predicates)
         columns = self._columns() if asked else Columns(())
 
         def certain(leaf: Leaf) -> Predicate:
@@ -246,7 +246,7 @@ class IndexedScan(EngineScan, DataScan):
 
     def _counts(self, task: FileScanTask) -> bool:
         """Return whether `count` uses a file's row count in the metadata, given its partition."""
-        if self.tests or self._beside:
+        if self.tests or self._engine_predicates:
             return False
         planned_here = not self._should_use_server_side_planning()
         return planned_here and task.residual == AlwaysTrue()

@@ -1,4 +1,4 @@
-"""A table joined with a dimension, whose keys prune the table's files before any is opened."""
+"""Join a table with a dimension, whose keys prune the table's files before any is opened."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def join(
     limit: int | None = None,
     **options: Any,
 ) -> JoinScan:
-    """Return the scan of `SkippingIndex.join`; `options` are those of its scan of the table."""
+    """Implement `SkippingIndex.join`; `options` are passed to the scan of the table."""
     names = {on: on} if isinstance(on, str) else on
     pairs = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     rows = as_table(dimension, keys=pairs.values())
@@ -50,7 +50,7 @@ def join(
             there = ", ".join(rows.column_names)
             raise DefinitionError(f"the dimension has no column {name}: it has {there}")
     if not pairs:
-        raise DefinitionError("a join is on one column at least")
+        raise DefinitionError("the join has no column: give `on` at least one")
     given = {name: rows[other] for name, other in pairs.items()}
     fact = open_scan(query, table, keys=given, **options)
     tests = fact.key_tests()
@@ -69,7 +69,7 @@ def join(
 def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """Convert a frame of Polars or pandas, a relation of DuckDB, a table or a scan to Arrow.
 
-    In a pandas frame NaN stays NaN in the columns `keys`, and becomes null in the others. Raises
+    In a pandas frame, NaN stays NaN in the columns `keys` and becomes null in the others. Raises
     TypeError for anything else, DefinitionError for two columns with the same name.
     """
     table = _as_table(given, keys)
@@ -96,7 +96,7 @@ def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
     if hasattr(given, "collect") and not hasattr(given, "__arrow_c_stream__"):
         given = given.collect()  # a LazyFrame
     if type(given).__module__.partition(".")[0] == "polars" and hasattr(given, "to_arrow"):
-        # Through the protocol Polars exports text as views, which Arrow cannot filter.
+        # As an Arrow stream, Polars exports text as views, which Arrow cannot filter.
         table = given.to_arrow()
         if isinstance(table, pa.Table):
             return table
@@ -114,7 +114,7 @@ class JoinScan(EngineScan):
     """An inner join of a scan with a dimension.
 
     Its columns are those of the table, then those of the dimension without its keys. `names` are
-    the columns of its rows.
+    the selected columns.
     """
 
     fact: Any = field(repr=False)
@@ -134,10 +134,10 @@ class JoinScan(EngineScan):
         suffix: str,
         limit: int | None = None,
     ) -> JoinScan:
-        """Join a scan of complete rows with the dimension without its columns `drop`.
+        """Join a scan that returns all columns with the dimension, without the latter's `drop`.
 
-        A column of the dimension gets the suffix if the table has one of the same name. Raises
-        DefinitionError if that name is taken, or if the limit is negative.
+        A dimension column gets the suffix if the table has a column of the same name. Raises
+        DefinitionError if that name is taken, too, or if the limit is negative.
         """
         if limit is not None and limit < 0:
             raise DefinitionError(f"limit is {limit}: give a number of rows, 0 or more")
@@ -181,7 +181,7 @@ class JoinScan(EngineScan):
         return replace(self.select(*names), fact=fact)
 
     def plan_files(self) -> Any:
-        """Return the table's files that can hold a row of the join, as its scan lists them."""
+        """Return the table's files that can contain a row of the join, as its scan lists them."""
         return self.fact.plan_files()
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
@@ -223,8 +223,8 @@ class JoinScan(EngineScan):
 class _Tuples:
     """The distinct key tuples of a dimension, each as one number.
 
-    Tuples get new numbers with every column: the product of the columns' positions would exceed 64
-    bits for four columns with 60,000 values each.
+    Each further column renumbers the tuples, because the product of the columns' positions would
+    exceed 64 bits for four columns with 60,000 values each.
     """
 
     def __init__(self, keys: Iterable[Keys]) -> None:
@@ -239,7 +239,10 @@ class _Tuples:
             self.numbers = _find_places(paired, known)
 
     def find(self, positions: Sequence[_Numbers]) -> _Numbers:
-        """Return the numbers of tuples of positions, one array a column; -1 for no such tuple."""
+        """Return the numbers of tuples; -1 for one that the dimension lacks.
+
+        `positions` has one array for each column: the positions of its values.
+        """
         found = positions[0]
         for column, (size, known) in zip(positions[1:], self._steps, strict=True):
             found = _find_places(_pair(found, column, size), known)

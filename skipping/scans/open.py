@@ -28,7 +28,7 @@ def open_scan(query: IndexQuery, table: Table, **options: Any) -> IndexedScan | 
         return FileScan.of(opened.snapshot(), query, opened.locate, **options)
     if hasattr(table, "locate"):
         return _open_iceberg(query, opened, **options)
-    raise TableError(f"{table.name} was opened with Spark: query it there")
+    raise TableError(f"{table.name} was opened with Spark: query it with Spark")
 
 
 def _open_iceberg(
@@ -39,7 +39,7 @@ def _open_iceberg(
     keys: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> IndexedScan:
-    """Return `Table.scan` of a PyIceberg table; filters of other libraries and `keys` are ours."""
+    """Return PyIceberg's `Table.scan`; `keys` and filters of other libraries are applied here."""
     from pyiceberg.expressions import BooleanExpression
     from pyparsing import ParseBaseException
 
@@ -48,11 +48,11 @@ def _open_iceberg(
     own: Any = ""
     if not isinstance(row_filter, str | BooleanExpression):
         own = row_filter
-    elif row_filter != "":  # which PyIceberg does not take as text
+    elif row_filter != "":  # PyIceberg cannot parse an empty text
         options["row_filter"] = row_filter
     try:
         scan = table.table.scan(**options)
-    except ParseBaseException as error:  # whose text has the whole grammar
+    except ParseBaseException as error:  # its text has the whole grammar
         raise StatementError(
             f"PyIceberg cannot read the filter {row_filter!r}: it takes text in "
             "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"

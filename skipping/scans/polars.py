@@ -1,4 +1,4 @@
-"""A scan as a LazyFrame of Polars, which reads columns and files when it is collected."""
+"""Offer a scan as a LazyFrame of Polars, which reads columns and files when it is collected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
         named = set(wanted)
         if predicate is not None:
             named |= set(predicate.meta.root_names())
-        # At least one column: rows without any cannot be counted.
+        # At least one column: rows without columns cannot be counted.
         names = [name for name in schema if name in named] or list(schema)[:1]
         pruning: Predicate = And(())
         if predicate is not None and rows is None:

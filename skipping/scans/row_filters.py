@@ -1,4 +1,4 @@
-"""Tests of rows besides a scan's own filter: join keys, and expressions of engines."""
+"""Filter rows beyond a scan's own filter: by join keys, and by expressions of engines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 class RowTest:
     """A test of rows, and a predicate that holds for each row that passes.
 
-    `mask` returns whether each row of a table passes; null means no. It reads the top-level
+    `mask` returns for each row of a table whether it passes; null means no. It reads the top-level
     `columns` of the table.
     """
 
@@ -46,7 +46,7 @@ class RowTest:
 
 @dataclass(frozen=True)
 class KeyTest(RowTest):
-    """The test that the column `name` is among join keys."""
+    """A test that the value of the column `name` is a join key."""
 
     name: str
     keys: Keys = field(repr=False)
@@ -55,7 +55,7 @@ class KeyTest(RowTest):
 def row_tests(
     row_filter: Any, keys: Mapping[str, Any] | None, columns: Columns, schema: pa.Schema
 ) -> tuple[Any, tuple[RowTest, ...]]:
-    """Split a filter: the part that the format's scan evaluates, and row tests for the rest.
+    """Split a filter: return what the format's scan evaluates, and row tests for the rest.
 
     Expressions of Arrow and Polars, and keys (`providers.keys`), become tests. Raises
     DefinitionError for an unknown column or one whose type cannot be compared, TypeError for keys
@@ -73,7 +73,7 @@ def row_tests(
 
 
 def top_level(columns: Columns, schema: pa.Schema) -> dict[str, TableColumn]:
-    """Return the columns that are no structs, by their names in the rows, with the rows' types."""
+    """Return the non-struct columns by their names in the rows, with the rows' types."""
     named = ((f, columns.get(join_name([f.name]))) for f in schema)
     return {f.name: replace(column, read_as=f.type) for f, column in named if column is not None}
 
@@ -84,7 +84,7 @@ def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Sch
     for name in names:
         if name not in schema.names:
             raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
-    # In the table's order, whatever the scan selects: `pc.field(0)` is the table's first column.
+    # Read in the table's order, not in the scan's: `pc.field(0)` is the table's first column.
     read = tuple(name for name in schema.names if name in names) or tuple(schema.names[:1])
 
     def mask(table: pa.Table) -> pa.Array:
@@ -140,7 +140,7 @@ def _key_test(column: TableColumn, given: Any, schema: pa.Schema) -> RowTest:
 
 
 def leaf_values(table: pa.Table, name: str) -> pa.Array:
-    """Return the values of a leaf column by its dotted name; null below a null. UUIDs are bytes."""
+    """Return a leaf column by its dotted name; null if an enclosing struct is. UUIDs are bytes."""
     top, *below = split_parts(name)
     # Chunk by chunk: the values of several dictionaries may not fit one.
     values = plain_values(table[top]).combine_chunks()
@@ -157,7 +157,7 @@ def apply_tests(tests: Iterable[RowTest], table: pa.Table) -> pa.Table:
 
 
 def find_prunable(index: IndexQuery, tests: Sequence[RowTest], columns: Columns) -> set[Any]:
-    """Find the files in which some test passes no row; raise what the index raises."""
+    """Return the files in which at least one test passes no row. Errors of the index propagate."""
     gone: set[Any] = set()
     for test in tests:
         gone |= index.find_prunable(test.predicate, columns)

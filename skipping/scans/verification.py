@@ -17,7 +17,7 @@ _NAMED = 10
 class Verification:
     """A scan that returned the same `rows` with its index and without.
 
-    With the index it opened `opened` files, without it `without` files. If the index was
+    `opened`: files opened with the index. `without`: files opened without it. If the index was
     unavailable, `note` says why.
     """
 
@@ -37,8 +37,8 @@ class Verification:
     ) -> Verification:
         """Verify a scan that opened `opened` files and skipped `skipped`.
 
-        `wrong` are the skipped files that hold matching rows, with their number of rows; if there
-        are any, raises WrongAnswer.
+        `wrong` are skipped files with matching rows, and the number of these rows. Raises
+        WrongAnswer if there are any.
         """
         if not wrong:
             return cls(rows, opened, opened + skipped, note)

@@ -30,7 +30,7 @@ COLUMNS = Columns(
     )
 )
 REST = Unknown("the rest of a pattern of s LIKE")
-BAD = "a comparison that is not of a column with a constant"
+BAD = "a comparison other than of a column with a constant"
 
 
 @pytest.mark.parametrize(
