@@ -1,4 +1,4 @@
-"""ANALYZE: look at a sample of a table's files, and advise an index for it."""
+"""ANALYZE: measure a sample of a table's files, and recommend an index for the table."""
 
 from __future__ import annotations
 
@@ -80,17 +80,17 @@ class Advice:
         return [row for c in self.columns for row in self._rows(c)]
 
     def _rows(self, column: ColumnAdvice) -> list[tuple[Any, ...]]:
-        lies = column.clustering
+        layout = column.clustering
         seen = (
             self.files,
             self.sampled_files,
             *(column.distinct if column.kinds else (None, None)),
-            *((lies.depth, lies.overlaps) if lies else (None, None)),
+            *((layout.depth, layout.overlaps) if layout else (None, None)),
         )
         laid = (*(column.sorted or _UNKNOWN), *(column.bounds or _UNKNOWN))
         head = (column.name, column.type, column.reason)
         if not column.kinds:
-            scans = sum(asked.scans for asked in column.asked)
+            scans = sum(recorded.scans for recorded in column.asked)
             nothing = (None, False, *_UNKNOWN, None, None)
             return [(*head, *nothing, *laid, *seen, None, scans, None, None)]
         return [
@@ -105,7 +105,7 @@ class Advice:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.table}: {self.files:,} files, {self.bytes / 1e6:,.1f} MB; looked at "
+            f"{self.table}: {self.files:,} files, {self.bytes / 1e6:,.1f} MB; sampled "
             f"{self.sampled_files:,}, {self.sampled_bytes / 1e6:,.1f} MB",
             f"{'':<36} files kept for {KEYS[0]:>5} {KEYS[1]:>7} {KEYS[2]:>7} keys"
             "   bytes a file  ms a file",
@@ -118,7 +118,7 @@ class Advice:
                     lines.append(_files(f"    {column.own}", column.bounds))
                 if column.sorted:
                     lines.append(_files("    sorted by it", column.sorted))
-        lines.append(self.ddl or "no index is worth it as the table lies now")
+        lines.append(self.ddl or "no index is recommended for the table's current layout")
         return "\n".join(lines)
 
 
@@ -139,10 +139,10 @@ def analyze(
     columns: Sequence[str] | None = None,
     files: int | None = None,
 ) -> Advice:
-    """Advise an index for a table, from a sample of at most `files` files (default FILES).
+    """Recommend an index for a table, from a sample of at most `files` files (default FILES).
 
-    `columns` limits the columns. Writes nothing. Raises TableError, and DefinitionError for an
-    unknown column.
+    `columns` limits the columns. Writes nothing. Raises TableError if the table cannot be read, and
+    DefinitionError for an unknown column.
     """
     settings = settings_of(spark)
     opened = open_table(spark, table)
@@ -151,9 +151,9 @@ def analyze(
     live = opened.files()
     sample = choose_files(live, FILES if files is None else files)
     history = list_unused_predicates(spark, opened.id)
-    asked = _by_identity(history)
+    recorded = _by_identity(history)
     works = {
-        c.identity: list_kinds(c, settings.providers, text=_is_text(asked.get(c.identity, [])))
+        c.identity: list_kinds(c, settings.providers, text=_is_text(recorded.get(c.identity, [])))
         for c in named
     }
     looked = [w for w in works.values() if w]
@@ -168,18 +168,18 @@ def analyze(
         c.identity: advise(
             samples[c.identity],
             len(live),
-            asked.get(c.identity, []),
+            recorded.get(c.identity, []),
             TableItself(samples[c.identity], len(live), _plan_files(opened, c)),
         )
         if c.identity in samples
-        else _advise_against(c, asked.get(c.identity, []))
+        else _advise_against(c, recorded.get(c.identity, []))
         for c in named
     }
     if columns is None:
         for column in _expressions(there, history):
-            work = list_kinds(column, settings.providers, text=_is_text(asked[column.identity]))
+            work = list_kinds(column, settings.providers, text=_is_text(recorded[column.identity]))
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
-            found[column.identity] = advise(measured, len(live), asked[column.identity])
+            found[column.identity] = advise(measured, len(live), recorded[column.identity])
         together = _composites(there, history, samples)
         kinds_of = [list_kinds(column, settings.providers) for column, _ in together]
         weighed = [pair for pair in zip(together, kinds_of, strict=True) if pair[1]]
@@ -200,18 +200,18 @@ def analyze(
 
 def _by_identity(history: Sequence[RecordedPredicate]) -> dict[str, list[RecordedPredicate]]:
     found: dict[str, list[RecordedPredicate]] = {}
-    for asked in history:
-        found.setdefault(asked.identity, []).append(asked)
+    for recorded in history:
+        found.setdefault(recorded.identity, []).append(recorded)
     return found
 
 
 def _is_text(history: Sequence[RecordedPredicate]) -> bool:
-    return any(asked.form == TEXT for asked in history)
+    return any(recorded.form == TEXT for recorded in history)
 
 
 def _expressions(columns: Columns, history: Sequence[RecordedPredicate]) -> Iterator[TableColumn]:
     """Yield the expressions of recorded predicates that CREATE accepts in this session."""
-    wanted = {asked.identity: asked.sql for asked in history if asked.computed}
+    wanted = {recorded.identity: recorded.sql for recorded in history if recorded.computed}
     for identity, sql in list(wanted.items())[:_EXPRESSIONS]:
         try:
             column = columns.compute(sql)
@@ -226,17 +226,17 @@ def _composites(
 ) -> list[tuple[TableColumn, list[RecordedPredicate]]]:
     """Return the multi-column candidates of recorded predicates, with these predicates.
 
-    Partitioning columns are left out: the table itself already skips by them.
+    Partition columns are left out: the table itself skips by them.
     """
     there = {column.identity: column for column in columns.values()}
     found: dict[str, tuple[TableColumn, list[RecordedPredicate]]] = {}
-    for asked in history:
-        parts = [there[part] for part in asked.parts if part in samples]
+    for recorded in history:
+        parts = [there[part] for part in recorded.parts if part in samples]
         parts = [part for part in parts if not part.partitioning.transforms]
         if len(parts) < 2:
             continue
         composite = combine(sorted(parts, key=lambda part: part.name))
-        found.setdefault(composite.identity, (composite, []))[1].append(asked)
+        found.setdefault(composite.identity, (composite, []))[1].append(recorded)
     return list(found.values())[:_COMPOSITES]
 
 
@@ -257,7 +257,7 @@ def _plan_files(table: Table, column: TableColumn) -> Planned | None:
 
 
 def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
-    """Yield conditions; where the leaf holds, at least one of them does. A long list is split."""
+    """Yield conditions whose OR is the leaf; a long list is split into several conditions."""
     match leaf:
         case Between(_, low, high):
             yield f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"
@@ -286,16 +286,16 @@ def _constant(value: Value, type: str) -> str:
     match type:
         case "date" | "timestamp_ntz":
             return f"{type.upper()} {text}"
-        case "timestamp":  # a moment, whatever the session's time zone
+        case "timestamp":  # an instant in any time zone
             return f"TIMESTAMP {text[:-1]}Z'"
     return text
 
 
 def _advise_against(column: TableColumn, asked: Sequence[RecordedPredicate]) -> ColumnAdvice:
-    why = column.refusal or "a partition column: the table itself skips by it"
+    reason = column.refusal or "a partition column: the table itself skips by it"
     if column.partitioning.generated and not column.refusal:
-        why += f", and by conditions on what it is generated from, {column.partitioning.generated}"
-    return ColumnAdvice(column.name, spell_column(column), column.type, why, asked=tuple(asked))
+        reason += f", and by conditions on {column.partitioning.generated}, which generates it"
+    return ColumnAdvice(column.name, spell_column(column), column.type, reason, asked=tuple(asked))
 
 
 def list_kinds(

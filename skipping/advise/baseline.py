@@ -1,8 +1,8 @@
 """Estimate how many files a query reads without the index type that may be recommended.
 
-An index type only saves files below this baseline. For a column the baseline is the table itself:
-the bounds in its log and its partitions. For a multi-column index it is the best single-column
-index type of each column, which evaluates its part of a tuple.
+An index type saves only files that this baseline reads. For a column, the baseline is the table
+itself: the bounds in its log and its partitions. For a multi-column index, it is the best
+single-column index type of each column, which evaluates its part of a tuple.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from providers.predicate import Compare, Leaf
 from providers.tuples import decode_tuple
 from skipping.advise.questions import (
     Draw,
-    ask,
     estimate_remaining_by_bounds,
     estimate_remaining_by_tests,
     mean,
     sketches_of,
+    translate_leaves,
 )
 from skipping.advise.sample import Sample
 from skipping.indexing.sketch import Work
@@ -30,7 +30,7 @@ from skipping.indexing.sketch import Work
 __all__ = ["Baseline", "ColumnKinds", "Planned", "TableItself"]
 
 _PLANNED = 8
-"""The table plans a scan only for one in this many draws."""
+"""The table plans a scan for only one in this many draws."""
 
 Planned: TypeAlias = Callable[[Leaf], int | None]
 """Returns how many files the table itself plans to read for a leaf; None if it cannot plan it."""
@@ -75,7 +75,7 @@ class TableItself:
 
 
 class ColumnKinds:
-    """One index type for each column of a multi-column index, and the sample it was measured in."""
+    """Baseline for a multi-column index: the best index type of each of its columns, together."""
 
     name = "the best index types of its columns"
 
@@ -89,11 +89,14 @@ class ColumnKinds:
             rows = pc.index_in(sample.files["ordinal"], value_set=alone.files["ordinal"])
             sketches = sketches_of(work, alone.files).take(rows)
             for name in sketches.column_names:
-                together[f"{_of(i)}{name}"] = sketches[name]
+                together[f"{_prefix(i)}{name}"] = sketches[name]
         self._sketches = pa.table(together).combine_chunks()
 
     def estimate_files(self, draws: Sequence[Draw]) -> float | None:
-        """Evaluate each tuple separately: lists of keys by column would prune fewer files."""
+        """Return the average over the draws, evaluating each tuple separately.
+
+        Lists of keys for each column would prune fewer files.
+        """
         return mean(
             [
                 estimate_remaining_by_tests(
@@ -108,7 +111,7 @@ class ColumnKinds:
         for one in draw.keys.to_pylist():
             values = decode_tuple(one, self._types)
             parts = [
-                ask(work, [Compare("", "=", value)], of=_of(i))
+                translate_leaves(work, [Compare("", "=", value)], of=_prefix(i))
                 for i, (work, value) in enumerate(zip(self._kinds, values, strict=True))
             ]
             answered = tuple(part for part in parts if part is not None)
@@ -118,6 +121,6 @@ class ColumnKinds:
         return AnyOf(tuple(legs))
 
 
-def _of(i: int) -> str:
-    """Return a prefix that distinguishes the sketches of the columns, which have equal numbers."""
+def _prefix(i: int) -> str:
+    """Return a prefix for the sketches of a column, because the columns number theirs alike."""
     return f"column{i}_"

@@ -44,8 +44,8 @@ def clustering(lows: pa.Array, highs: pa.Array) -> Clustering:
     >>> clustering(pa.array([1, 2, 9]), pa.array([4, 3, 9]))
     Clustering(files=3, constant=1, overlaps=0.6666666666666666, depth=1.6666666666666667)
     """
-    held = lows.is_valid()
-    lows, highs = lows.filter(held), highs.filter(held)
+    valid = lows.is_valid()
+    lows, highs = lows.filter(valid), highs.filter(valid)
     files = len(lows)
     if not files:
         return Clustering(0, 0, 0.0, 0.0)
@@ -57,13 +57,13 @@ def clustering(lows: pa.Array, highs: pa.Array) -> Clustering:
     ranges = np.bincount(first, minlength=ranks.max() + 2) - np.bincount(
         last + 1, minlength=ranks.max() + 2
     )
-    depths = _greatest(np.cumsum(ranges), first, last)
+    depths = _max_of_each_range(np.cumsum(ranges), first, last)
     constant = int((first == last).sum())
     return Clustering(files, constant, float((files - 1 - apart).mean()), float(depths.mean()))
 
 
-def _greatest(values: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
-    """Return the maximum of `values[first[i] : last[i] + 1]` for each i, by a sparse table."""
+def _max_of_each_range(values: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
+    """Return the max of `values[first[i] : last[i] + 1]` for each i, with a sparse table."""
     levels = [values]
     while 2 << len(levels) - 1 <= len(values):
         below, step = levels[-1], 1 << len(levels) - 1
@@ -77,7 +77,7 @@ def _greatest(values: _Numbers, first: _Numbers, last: _Numbers) -> _Numbers:
 
 
 class SortedLayout:
-    """An estimate of the table sorted by the column into `files` equal files, from sampled rows.
+    """Estimate, from sampled rows, the table sorted by the column into `files` equal files.
 
     Each sampled row represents `weights` rows of the table.
 
@@ -92,11 +92,11 @@ class SortedLayout:
         ends = np.cumsum(weights[order.to_numpy()], dtype=float)
         ends *= files / (ends[-1] if len(ends) else 1)
         self._values = runs.values
-        # The end of each value's rows, counted in files; they begin at the end of the value before.
+        # The end of each value's rows, counted in files; they begin where those before end.
         self._ends = np.append(0.0, ends[np.asarray(runs.run_ends.to_numpy(), np.int64) - 1])
 
     def count_files(self, keys: pa.Array) -> int:
-        """Return how many files hold one of the keys; a key without a sampled row counts as one."""
+        """Return how many files contain one of the keys; a key not in the sample counts as one."""
         at = pc.index_in(keys, value_set=self._values)
         found = at.drop_null().to_numpy()
         marks = np.zeros(self._files, np.bool_)

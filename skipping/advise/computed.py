@@ -1,6 +1,6 @@
-"""A sample of an expression: Spark computes its values in a few files, as a build has them.
+"""Measure an expression: Spark computes its values in a few files, as in a build.
 
-The tasks return a few of these values as well, as a sketch with an index type of its own.
+The tasks also return some of these values, as the sketch of an index type for this purpose.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def measure_expression(
 ) -> Sample:
     """Measure the work on one expression in these files of a table.
 
-    Files on which it fails, or that cannot be read, are not in it. Rows are not drawn: `drawn` is
-    empty, and `rows` counts nulls only. The time is that of all the work, on each file alike.
+    The sample lacks files that cannot be read, or on which the expression fails. No rows are drawn:
+    `drawn` is empty, and `rows` counts only nulls. Each file gets the average time of all work.
     """
     first = work[0]
     number = len(work) + 1

@@ -1,4 +1,4 @@
-"""Conditions of queries that no index answered, without their values; the driver counts them."""
+"""List conditions of queries that no index could evaluate; the driver counts them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from skipping.model.definition import TableId
 __all__ = ["RANGE", "TEXT", "VALUES", "RecordedPredicate", "list_unused_predicates"]
 
 VALUES, RANGE, TEXT = "values", "range", "text"
-"""Forms of questions: for values, for all between two or with a beginning, and for substrings."""
+"""Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedPredicate:
-    """A condition that `scans` had, of a column or expression, and what these scans opened.
+    """A condition on a column or expression: how many `scans` had it, and what they opened.
 
-    `identity` is the column's, or the text of the expression that `sql` is; `keys` is the mean
-    number of values that it named, 0 where that is not known. One of several columns together has
-    the identities of these as `parts`, and none of its own.
+    Its values are not recorded. `identity` is that of the column `sql`, or the normal form of the
+    expression `sql`; `keys` is the mean number of values, 0 if unknown. A condition on several
+    columns has their identities as `parts`, and none of its own.
     """
 
     condition: str
@@ -39,7 +39,7 @@ class RecordedPredicate:
 
 
 def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
-    """Return the predicates on a table that no index answered, the most frequent first."""
+    """Return the predicates on a table that no index could evaluate, most frequent first."""
     extensions = find_extensions()
     if extensions is None:
         return []
@@ -48,7 +48,7 @@ def list_unused_predicates(spark: SparkSession, table: TableId) -> list[Recorded
     return sorted(predicates, key=lambda each: (-each.scans, each.condition))
 
 
-def _read(told: Mapping[str, Any]) -> dict[str, Any]:
+def _read(recorded: Mapping[str, Any]) -> dict[str, Any]:
     names = ("condition", "identity", "sql", "computed", "form", "scans", "opened", "bytes")
-    read = {name: told[name] for name in names}
-    return {**read, "keys": told["keys"] / told["scans"], "parts": tuple(told["parts"])}
+    read = {name: recorded[name] for name in names}
+    return {**read, "keys": recorded["keys"] / recorded["scans"], "parts": tuple(recorded["parts"])}

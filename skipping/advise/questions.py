@@ -1,9 +1,10 @@
 """Draw the predicates that measure index types, from a sample of one column.
 
 Keys are distinct values of random files. If the sample is only a part of the table, keys come from
-one half of the sampled files and are looked up in the other half. So the estimate for the table is
-the files that the keys came from, and of all others the fraction that the index type keeps in the
-second half. Substrings are parts of such keys. A range covers a tenth of the sampled values.
+one half of the sampled files and are looked up in the other half. The estimate for the table is the
+number of files that the keys came from, plus a fraction of all other files: the fraction that the
+index type keeps in the second half. Substrings are taken from such keys. A range covers a tenth of
+the sampled values.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from skipping.stores import IDENTITY
 __all__ = [
     "KEYS",
     "Draw",
-    "ask",
     "estimate_remaining",
     "estimate_remaining_by_bounds",
     "estimate_remaining_by_tests",
@@ -38,6 +38,7 @@ __all__ = [
     "ranges",
     "sketches_of",
     "substrings",
+    "translate_leaves",
     "values",
 ]
 
@@ -48,7 +49,7 @@ _DRAWS = {1: 48, 10: 24, 100: 12}
 _RANGES = 24
 
 _SEARCHED = 6
-"""The length of a substring in characters; a shorter value is used completely."""
+"""The length of a substring in characters; of a shorter value, all characters are used."""
 
 _WIDTH = 0.1
 """The fraction of the sampled values in a range."""
@@ -59,7 +60,7 @@ class Draw:
     """Leaves, at least one of which must hold, and the rows (files) of the sample to look up.
 
     `keys` are the values in the leaves: one leaf has all of them, or each leaf has one. `sources`
-    is the number of the table's files that keys came from; 0 if all files are looked up.
+    is the number of the table's files that the keys came from; 0 if all files are looked up.
     """
 
     leaves: tuple[Leaf, ...]
@@ -74,29 +75,29 @@ class Draw:
 
 def values(sample: Sample, files: int, k: int) -> Iterator[Draw]:
     """Draw predicates for `k` values, in a table with `files` files."""
-    seen = sample.files
+    measured = sample.files
     rng = np.random.default_rng(k)
-    held = np.flatnonzero(seen["distinct"].to_numpy() > 0)
-    if not len(held):
+    with_values = np.flatnonzero(measured["distinct"].to_numpy() > 0)
+    if not len(with_values):
         return
-    keys = seen["keys"].combine_chunks()
-    whole = len(seen) == files or len(seen) < 4
+    keys = measured["keys"].combine_chunks()
+    is_complete = len(measured) == files or len(measured) < 4
     for _ in range(_DRAWS[k]):
-        asked, from_ = np.arange(len(seen)), held
-        if not whole:
+        looked_up, from_ = np.arange(len(measured)), with_values
+        if not is_complete:
             # One half provides the keys, the other half is looked up.
-            order = rng.permutation(len(seen))
-            from_, asked = order[: len(seen) // 2], order[len(seen) // 2 :]
-            from_ = from_[np.isin(from_, held)]
+            order = rng.permutation(len(measured))
+            from_, looked_up = order[: len(measured) // 2], order[len(measured) // 2 :]
+            from_ = from_[np.isin(from_, with_values)]
             if not len(from_):
                 continue
         found = [keys[int(i)].values for i in rng.choice(from_, k)]
         picked = [v.slice(int(rng.integers(len(v))), 1) for v in found]
-        sources = 0.0 if whole else files * (1 - (1 - 1 / files) ** k)
+        sources = 0.0 if is_complete else files * (1 - (1 - 1 / files) ** k)
         one = In.of("", pa.concat_arrays(picked))
         alone = len(one.values) == 1
         leaf: Leaf = Compare("", "=", one.values[0].as_py()) if alone else one
-        yield Draw((leaf,), one.values, asked, sources)
+        yield Draw((leaf,), one.values, looked_up, sources)
 
 
 def substrings(draws: Sequence[Draw]) -> list[Draw]:
@@ -130,7 +131,7 @@ def estimate_remaining(work: Work, draws: Sequence[Draw], seen: pa.Table, files:
     sketches = sketches_of(work, seen)
     return mean(
         [
-            estimate_remaining_by_tests(ask(work, draw.leaves), draw, sketches, files)
+            estimate_remaining_by_tests(translate_leaves(work, draw.leaves), draw, sketches, files)
             for draw in draws
         ]
     )
@@ -153,10 +154,10 @@ def estimate_remaining_by_tests(
     return draw.scale(int((~np.isin(draw.rows, np.array(gone, np.int64))).sum()), files)
 
 
-def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
+def translate_leaves(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
     """Translate leaves, at least one of which must hold, to tests; None if one has no tests.
 
-    The names of the sketches get the prefix `of`.
+    The sketches' names get the prefix `of`.
     """
     provider, sketch = work.provider, f"{of}{work.indexed.sketch}"
     legs = [
@@ -169,7 +170,7 @@ def ask(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate |
 
 
 def estimate_remaining_by_bounds(sample: Sample, draws: Sequence[Draw], files: int) -> float | None:
-    """Estimate how many files the table's own bounds keep; None if it has none of the column.
+    """Estimate how many files the table's own bounds keep; None if the column has no bounds.
 
     Bounds may be truncated. Keys are truncated to the same length, so the comparison stays correct.
     """

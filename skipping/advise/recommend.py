@@ -1,9 +1,9 @@
 """Recommend index types for columns, from measurements in a sample of files.
 
-An index type is evaluated as in a query: its own tests over its own sketches, for one key and for
+An index type is evaluated as in a query: its own tests on its own sketches, for one key and for
 several (`skipping.advise.questions`). `sorted` is the estimate for the table sorted by the column,
-with the same number of files (`skipping.advise.clustering`). For a recorded predicate the saving is
-the files that its queries opened, less the fraction that the index type keeps.
+with the same number of files (`skipping.advise.clustering`). The savings for a recorded predicate
+are the files that its queries opened, without the fraction that the index type keeps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ALIKE = 0.02
 """Fractions that differ by at most this much count as equal."""
 
 _SMALL = 0.01
-"""A sketch is small up to this fraction of its file; small ones win over those for more forms."""
+"""A sketch up to this fraction of its file is small: preferred to one for more conditions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class KindAdvice:
     """One index type on one column: its effect and its cost.
 
     `kept` are the files that it keeps for KEYS[i] keys (substrings for a text index). `known` is
-    the fraction of files with a known sketch. `bytes` and `seconds` are the cost for one file, with
-    the time to read the column for this index type only. `answers` counts the forms of conditions
-    (`=`, `IN`, `<`, ...) that it supports. `asked` scans had conditions that no index supported and
-    this one would: it would have saved `saved_files` files with `saved_bytes` bytes.
+    the fraction of files with a known sketch. `bytes` and `seconds` are the cost for one file,
+    including the time to read the column. `answers` counts the forms of conditions (`=`, `IN`, `<`,
+    ...) that it supports. `asked` scans had conditions that no index supported but this one would:
+    it would have saved `saved_files` files with `saved_bytes` bytes.
     """
 
     spelling: str
@@ -75,12 +75,12 @@ class KindAdvice:
 
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
-    """One column: its clustering, the effect of each index type, and that of a sorted table.
+    """One column: its clustering, and the effect of each index type and of sorting the table.
 
-    `bounds` are the files that the baseline keeps, and `own` is its name (Baseline): the table's
-    own bounds and partitions, or for a multi-column index the best index types of its columns. It
-    is empty without any statistics. `sorted` is empty for expressions and multi-column indexes.
-    `asked` are the recorded predicates without an index; `sql` is the column as CREATE spells it.
+    `bounds` are the files that the baseline keeps, empty without any statistics. `own` is its name
+    (Baseline): the table's own bounds and partitions, or for a multi-column index the best index
+    types of its columns. `sorted` is empty for expressions and multi-column indexes. `asked` are
+    the recorded predicates without an index; `sql` is the column as CREATE spells it.
     """
 
     name: str
@@ -97,12 +97,12 @@ class ColumnAdvice:
 
     @property
     def advised(self) -> KindAdvice | None:
-        """The recommended index type for its values, else that for its text, else None."""
+        """The recommended index type for values, else the one for text search, else None."""
         return next(iter(self.all_advised), None)
 
     @property
     def all_advised(self) -> tuple[KindAdvice, ...]:
-        """The recommended index types: at most one for its values, and one for its text."""
+        """The recommended index types: at most one for values, and one for text search."""
         return tuple(sorted((k for k in self.kinds if k.advised), key=lambda k: k.for_text))
 
 
@@ -127,11 +127,11 @@ def advise(
     spelled = spell_column(column)
     seen = sample.files
     if not len(seen):
-        why = "it could be read in none of the files" if files else "the table has no files"
+        why = "no sampled file could be read" if files else "the table has no files"
         return ColumnAdvice(column.name, spelled, column.type, why)
     baseline = baseline or TableItself(sample, files)
     questions = {k: list(values(sample, files, k)) for k in KEYS}
-    own = _own(baseline, files, list(questions.values()))
+    own = _estimate_baseline(baseline, files, list(questions.values()))
     spans = ranges(sample) if any(a.form == RANGE for a in asked) else []
     texts = [substrings(q) for q in questions.values()] if _has_text(sample) else []
     works = [w for w in sample.work if not (w.indexed.params and _suffices(w, sample))]
@@ -192,7 +192,7 @@ def _has_text(sample: Sample) -> bool:
 
 
 def _suffices(work: Work, sample: Sample) -> bool:
-    """Return whether the same index type without parameters has a known sketch of every file."""
+    """Return whether this index type with default parameters has a known sketch of every file."""
     plain = [w for w in sample.work if w.indexed.kind == work.indexed.kind and not w.indexed.params]
     return any(all(sample.files[f"{w.indexed.sketch}_known"].to_pylist()) for w in plain)
 
@@ -245,7 +245,9 @@ def _estimate_sorted_layout(
     )
 
 
-def _own(baseline: Baseline, files: int, questions: Sequence[list[Draw]]) -> tuple[float, ...]:
+def _estimate_baseline(
+    baseline: Baseline, files: int, questions: Sequence[list[Draw]]
+) -> tuple[float, ...]:
     """Return the files that the baseline keeps; empty if it has no statistics of the column."""
     kept = [baseline.estimate_files(draws) for draws in questions]
     if all(n is None for n in kept):
@@ -274,7 +276,10 @@ class _History:
         self._own_span = (baseline.estimate_files(spans) if spans else None) or float(files)
 
     def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
-        """Return the advice with the savings. BETWEEN is evaluated, all else is scaled."""
+        """Return the advice with its savings.
+
+        Ranges are evaluated; other forms take what the index type keeps for about as many keys.
+        """
         scans, files, size = 0, 0.0, 0.0
         span = None
         for each in self._asked:
@@ -324,30 +329,30 @@ def _best_for_text(column: ColumnAdvice, files: int) -> KindAdvice | None:
 
 
 def _reason(column: ColumnAdvice, files: int) -> str:
-    lies = f"{column.distinct[0]:,.0f} values a file"
+    layout = f"{column.distinct[0]:,.0f} values a file"
     if column.clustering is not None and column.clustering.files:
-        lies += f", ranges {column.clustering.depth:,.1f} deep"
+        layout += f", ranges {column.clustering.depth:,.1f} deep"
     if not column.distinct[1]:
         return "it has only nulls"
-    said = []
+    reasons = []
     for best in column.all_advised:
         what = "substring" if best.for_text else "key"
         part = f"keeps {_for_keys(best.kept, what)} of {files:,} files"
         if column.bounds and not best.for_text:
             one, ten = column.bounds[:2]
             part += f", {column.own} {one:,.0f} and {ten:,.0f}"
-        said.append(part)
-    if not said and column.bounds and min(column.bounds) <= _WORTH * files:
+        reasons.append(part)
+    if not reasons and column.bounds and min(column.bounds) <= _WORTH * files:
         kept = _for_keys(column.bounds)
         own = f"{column.own} keep {kept}"
-        said.append(f"{own} of {files:,} files, and no index type fewer")
-    elif not said:
-        said.append(f"every index type keeps more than {_WORTH:.0%} of {files:,} files")
+        reasons.append(f"{own} of {files:,} files, and no index type keeps fewer")
+    elif not reasons:
+        reasons.append(f"every index type keeps more than {_WORTH:.0%} of {files:,} files")
     apart = min((k.kept[0] for k in column.kinds), default=files)
     if column.sorted and column.sorted[0] < 0.5 * apart:
-        said.append(f"sorted by it {column.sorted[0]:,.0f} for 1 key")
-    said.extend(_describe_history(column))
-    return f"{lies}: {'; '.join(said)}"
+        reasons.append(f"if sorted by it, {column.sorted[0]:,.0f} for 1 key")
+    reasons.extend(_describe_history(column))
+    return f"{layout}: {'; '.join(reasons)}"
 
 
 def _describe_history(column: ColumnAdvice) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Sketch a few files of a table as a build would, and measure the cost of each index type.
 
-The files are a random choice, but the same one each time, limited in number and bytes. Tasks read
-one column at a time, to time each column, and return sketches and a few values.
+The files are chosen at random, but always the same ones, up to a number and a size. Tasks read one
+column at a time, to time each column, and return sketches and a few values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BYTES = 1 << 30
 """The default limits of a sample: files, and bytes of files."""
 
 KEYS = 200
-"""Distinct values of a file that are sent back, to ask for."""
+"""Maximum of distinct values of a file that a task returns, as keys to look up."""
 
 DRAWN = 1_000
 """Maximum number of rows that a file contributes to the estimate of a sorted table."""
@@ -45,12 +45,12 @@ COUNTED = 1 << 20
 """Maximum count of distinct values of a file."""
 
 _TOGETHER = 4
-"""Columns of one job, which returns their sketches of all sampled files to the driver at once."""
+"""Columns of one job; it returns their sketches of all sampled files to the driver at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Measurements of one column: a row for each readable file, and the number of others.
+    """Measurements of one column: a row for each readable file, and the number of unreadable ones.
 
     `files` has the columns of entries for `work` (`skipping.stores`); `rows`, `nulls`, `distinct`;
     `low` and `high`, the file's range; `keys`, some distinct values, and `drawn`, the values of
@@ -74,7 +74,7 @@ def choose_files(files: pa.Table, most: int) -> pa.Table:
 def measure_files(
     spark: SparkSession, files: pa.Table, columns: Sequence[Sequence[Work]], *, name: str
 ) -> list[Sample]:
-    """Measure the work on each column in these files of a table. No column is a partition column.
+    """Measure the work on each column in these files of a table; none is a partition column.
 
     Raises TableError for storage that Python cannot open.
     """
@@ -82,7 +82,7 @@ def measure_files(
     if len(files) and not can_open(files["path"][0].as_py(), storage):
         raise TableError(
             f"ANALYZE reads files with Python, which cannot open {files['path'][0]} with the "
-            "session's settings of storage"
+            "session's storage settings"
         )
     numbered = files.select(["path", "size", "stamp"]).append_column(
         "file", pa.array(range(len(files)), pa.int64())
@@ -125,14 +125,14 @@ def measure_file(
 ) -> bytes | None:
     """Measure one file; return its row of a Sample as an Arrow stream, None if it is unreadable."""
     column = work[0].column
-    # Kinds that stop early come first: what they hash is not found hashed already.
+    # Index types that stop early come first: after others, they would find values hashed.
     cheapest = sorted(range(len(work)), key=lambda i: work[i].provider.most or 0)
     collectors = [w.provider.collector() for w in work]
     building = [0] * len(work)
     stored = indexed_domain(column).stored
     seen = ValuesCollector(stored)
     reading = 0
-    # Not `modified`: advice may come from a file that was written just now; an entry may not.
+    # Without `modified`: unlike an entry, advice may use a file that was written just now.
     parts = read_columns(file["path"], [column], size=file["size"], locate=locate)
     while True:
         began = perf_counter_ns()
@@ -149,7 +149,7 @@ def measure_file(
             values = part.extremes() if provider.only_extremes else part.distinct(provider.most)
             got = perf_counter_ns() - began
             if not provider.only_extremes:
-                got = hashing = max(hashing, got)  # alone, the index type would hash too
+                got = hashing = max(hashing, got)  # alone, this index type would hash, too
             began = perf_counter_ns()
             collectors[i].add(values, part.nulls)
             building[i] += got + perf_counter_ns() - began
@@ -237,7 +237,7 @@ def _to_list(values: pa.Array) -> pa.Array:
 def _draw_values(path: str, column: TableColumn, locate: Locate) -> tuple[int, pa.Array]:
     """Return a file's number of rows, and a few thousand values, with duplicates.
 
-    Of a multi-column index it returns no values, because tables are not sorted by tuples.
+    It returns no values of a multi-column index, because tables are not sorted by tuples.
     """
     filesystem, inner = locate(path)
     with filesystem.open_input_file(inner) as source:

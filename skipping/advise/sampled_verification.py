@@ -25,7 +25,7 @@ from skipping.tables import Columns
 __all__ = ["Verification", "verify_files"]
 
 _ALL = 1 << 40
-"""A limit of a value list that no file reaches."""
+"""A value-list limit that no file reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ def verify_files(
 ) -> Verification:
     """Check whether files (IDENTITY columns) that a lookup pruned hold a match.
 
-    Each leaf is evaluated on all rows of a file, like an index does: an And matches a file if some
-    row satisfies each operand. A deleted file, or one with a column that cannot be read exactly, is
-    left out. `predicate` and `asked` are those of the lookup (`skipping.lookup.lookup`).
+    Each leaf is evaluated on all rows of a file, as an index does: a file matches an And if each
+    operand has a matching row. A file is left out if it was deleted, or if a column cannot be read
+    exactly. `predicate` and `asked` are those of the lookup (`skipping.lookup.lookup`).
     """
     named = {leaf.column for leaf in leaves(predicate)}
     named |= {i.identity for i in definition.columns if i.parts and named.issuperset(i.of)}
@@ -62,7 +62,7 @@ def verify_files(
     for indexed, column in found.values():
         whole = replace(indexed, kind="VALUE_LIST", params=(("limit", _ALL),))
         work.append(Work(whole, column, whole.provider()))
-    # Without a column of the lookup, fewer files could be pruned this time.
+    # If a column of the lookup is missing now, this check could prune fewer files.
     if not len(files) or named & {i.identity for i in definition.columns} != found.keys():
         return Verification(0, ())
     translator = PredicateTranslator(

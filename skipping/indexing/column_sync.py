@@ -1,4 +1,4 @@
-"""Match the columns of an index with the columns that its table has today."""
+"""Match the columns of an index with the columns that its table has now."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def current_columns(
 
     These columns are left out; `find_gaps` gives the reason:
 
-    - The column is gone, or its type changed. Sketches under the old type still serve queries on
+    - The column is gone, or its type changed. Sketches of the old type still serve queries on
       versions that had it.
-    - The expression cannot be computed here, or is no longer the one that was defined
+    - The expression cannot be computed here, or has changed since it was defined
       (`explain_uncomputable`).
     - The index type does not accept the column, which an earlier release may have added.
     """
@@ -66,9 +66,9 @@ def _resolve_expression(
         column = columns.compute(indexed.name, indexed.expression)
     except DefinitionError as error:
         return None, first_line(error)
-    # The store may hold another expression than the one with the identity that queries look up.
+    # The store may have another expression than the one whose identity queries look up.
     if column.identity != indexed.identity or column.type != indexed.type:
-        return None, f"{indexed.name} is not what it was at CREATE: DROP it and ADD it again"
+        return None, f"{indexed.name} has changed since CREATE: DROP it and ADD it again"
     return replace(column, name=indexed.name), None
 
 
@@ -120,11 +120,11 @@ def move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
 def sync_columns(
     store: IndexStore, definition: Versioned[Definition], columns: Columns, providers: Sequence[str]
 ) -> Versioned[Definition]:
-    """Update the definition to the columns that the table has today, and store it if it changed.
+    """Update the definition to the columns that the table has now, and store it if it changed.
 
-    A column that was widened into another domain, or dropped and added again under its name, gets a
-    new number. Sketches under the old number still serve queries on older versions. If the index
-    type does not accept the new column type (NGRAM on an INT), new files are unknown.
+    A column that was widened into another domain, or dropped and added again with the same name,
+    gets a new number. Sketches under the old number still serve queries on older versions. If the
+    index type does not accept the new column type (NGRAM on an INT), new files are unknown.
     """
     old = definition.value
     current = {

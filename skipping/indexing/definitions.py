@@ -63,17 +63,17 @@ def define_index(
 ) -> Versioned[Definition]:
     """Store the definition of a new index, without entries.
 
-    Raises DefinitionError, and Conflict if the table has an index.
+    Raises DefinitionError if it is invalid, and Conflict if the table has an index.
     """
     columns = table.columns()
     indexed = number_columns(specs, columns, providers)
     _require_answerable(table, where)
     if (old := find_live_index(store, table, timeout=timeout)) is not None:
         _require_readable(old.value)
-        # Also an index of a table that was replaced since: REFRESH carries it over.
+        # Also if the table was replaced since: REFRESH carries its index over.
         raise Conflict(
-            f"{shown_name(table.name)} already has an index: if_not_exists=True takes "
-            "it as it is, SkippingIndex.on(...) opens it for add, refresh or drop"
+            f"{shown_name(table.name)} already has an index: if_not_exists=True keeps it, "
+            "and SkippingIndex.on(...) opens it for add, refresh or drop"
         )
     pairs = () if options is None else options.pairs()
     if dict(pairs).get("index_settings") and not getattr(store, "has_index_settings", False):
@@ -84,7 +84,7 @@ def define_index(
     definition = Definition(str(uuid.uuid4()), table.id, table.name, indexed, where, pairs)
     definition.require_sound()
     if folder := missing_folder(store):
-        log.warning("the folder of the index store does not exist: created=%s", folder)
+        log.warning("creating the missing folder of the index store: folder=%s", folder)
     revision = store.define(definition, expect=None)
     warn_of_own_pruning(indexed, columns)
     return Versioned(definition, revision)
@@ -93,7 +93,10 @@ def define_index(
 def find_index(
     store: IndexStore, table: Table, *, likely: IndexId | None = None, timeout: float | None = None
 ) -> Versioned[Definition]:
-    """Return what `find_live_index` finds; raise NoIndex, with the statement to run, for none."""
+    """Return the result of `find_live_index`; raise NoIndex if there is none.
+
+    The error has the statement to run.
+    """
     found = find_live_index(store, table, likely=likely, timeout=timeout)
     if found is not None:
         _require_readable(found.value)
@@ -104,8 +107,8 @@ def find_index(
     todo = f"CREATE SKIPPING INDEX ON {name} (column KIND)"
     if moved is not None:
         todo = (
-            f"that of {shown_name(moved.name)} is of this table before it was renamed or "
-            f"copied, at {moved.table.root}. If it was renamed: {_moved_hint(moved, name)}"
+            f"{shown_name(moved.name)} has one; this table is that one, renamed or copied "
+            f"from {moved.table.root}. If it was renamed: {_moved_hint(moved, name)}"
         )
     raise NoIndex(f"{name} has no skipping index in {store.location}: {todo}", about="table")
 
@@ -125,7 +128,7 @@ def number_columns(
                 raise DefinitionError(column.refusal)
             if not column.reads and column.identity.startswith((EXPRESSION, COMPOSITE)):
                 begins = f"{EXPRESSION} or {COMPOSITE}"
-                raise DefinitionError(f"a column whose name begins with {begins} has no index")
+                raise DefinitionError(f"a column whose name begins with {begins} cannot be indexed")
         with _at(spec.kind_position):
             indexed = _make_column(number, spec, column, providers)
             if any((m.of, m.kind) == (indexed.of, indexed.kind) for m in made):
@@ -135,7 +138,7 @@ def number_columns(
 
 
 def resolve_column(given: ColumnSpec | ColumnDrop, columns: Columns) -> TableColumn:
-    """Return the column, expression or columns of a statement; raises DefinitionError."""
+    """Return the column, expression or columns of a statement; raise DefinitionError for others."""
     if given.is_expression:
         return columns.compute(given.name)
     if given.composite:
@@ -149,7 +152,8 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
     identities = (
         identity
         for i in indexed
-        if i.kind != "PARTITION"  # which says nothing new: it requires a partition column
+        if i.kind
+        != "PARTITION"  # it requires a partition column: the warning would say nothing new
         for identity in ([read for _, read in i.expression.reads] if i.expression else [i.identity])
     )
     for identity in dict.fromkeys(identities):
@@ -160,8 +164,8 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
             log.warning("%s is a partition column: the table itself skips by it", column.name)
         for made in column.partitioning.transforms:
             log.warning(
-                "the table is partitioned by %s: it already prunes for some conditions on "
-                "%s, and an index adds what is within a partition. ANALYZE measures it",
+                "the table is partitioned by %s: it already skips files for some conditions on "
+                "%s. An index also skips files within a partition. ANALYZE measures how many",
                 made,
                 column.name,
             )
@@ -181,8 +185,8 @@ def find_live_index(
 ) -> Versioned[Definition] | None:
     """Return the live index of a table, or else of an earlier table with its name.
 
-    If the `likely` index is that of the table, others are not listed. Raises StoreError, with
-    `timeout` within that many seconds.
+    `likely` is an index id to try first; if it is the table's, other indexes are not listed. Raises
+    StoreError, at the latest after `timeout` seconds.
     """
     until = None if timeout is None else time.monotonic() + timeout
     try:
@@ -216,7 +220,7 @@ def _find_moved_index(
 
 
 def orphan_hint(definition: Definition) -> str:
-    """Return what to do about an index whose table is not there under its name."""
+    """Return what to do about an index if no table has its table's name."""
     return (
         f"If the table was renamed: {_moved_hint(definition, '<its new name>')}. If it is gone: "
         f"DROP SKIPPING INDEX ON {shown_name(definition.name)}"
@@ -251,7 +255,7 @@ def _is_sound(definition: Definition) -> bool:
 
 
 def _require_readable(definition: Definition) -> None:
-    """Raise DefinitionError for what a store holds in place of a definition."""
+    """Raise DefinitionError if the stored definition is invalid."""
     if definition.fault is not None:
         raise DefinitionError(
             f"the skipping index of {definition.name} cannot be used: {definition.fault}. "
@@ -261,7 +265,7 @@ def _require_readable(definition: Definition) -> None:
 
 
 def reload_definition(store: IndexStore, old: Versioned[Definition]) -> Versioned[Definition]:
-    """Return the stored definition; raises DefinitionError if it was erased."""
+    """Return the stored definition; raise DefinitionError if it was erased."""
     found = store.definition(old.value.index)
     if found is None:
         raise dropped_error(old.value)
@@ -278,7 +282,7 @@ def dropped_error(definition: Definition) -> DefinitionError:
 def alter_definition(
     store: IndexStore, old: Versioned[Definition], change: Callable[[Definition], Definition]
 ) -> Versioned[Definition]:
-    """Change the stored definition; raises DefinitionError if it was dropped."""
+    """Change the stored definition; raise DefinitionError if it was dropped."""
     while True:
         old = reload_definition(store, old)
         if old.value.dropped:
@@ -286,7 +290,7 @@ def alter_definition(
         new = change(old.value)
         if new == old.value:
             return old
-        with suppress(Conflict):  # somebody changed it meanwhile
+        with suppress(Conflict):  # another process changed it meanwhile
             return Versioned(new, store.define(new, expect=old.revision))
 
 
@@ -294,10 +298,10 @@ def carry_over(
     store: IndexStore, old: Versioned[Definition], table: Table, providers: Sequence[str] = ()
 ) -> Versioned[Definition]:
     """Define the index again for the table that replaced its table, and drop the old one."""
-    new = _carried_over(old.value, table, providers)
+    new = _adapt_definition(old.value, table, providers)
     try:
         carried = Versioned(new, store.define(new, expect=None))
-    except Conflict:  # somebody else did
+    except Conflict:  # another process did
         found = find_live_index(store, table)
         if found is None or found.value.table != table.id:
             raise
@@ -307,16 +311,16 @@ def carry_over(
     return carried
 
 
-def _carried_over(old: Definition, table: Table, providers: Sequence[str]) -> Definition:
-    """Return the definition for the table that has replaced an earlier one, by column name.
+def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -> Definition:
+    """Return the definition for the table that replaced the old one; columns match by name.
 
-    If the index type does not support a column's new type, it keeps the old type and is unknown.
+    A column keeps its old type, and is unknown, if the index type does not support its new type.
     Raises DefinitionError if the table has none of the columns.
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
     for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
-        column = _of_the_name(i, columns)
+        column = _find_same_name(i, columns)
         if column is None or column.refusal is not None:
             continue
         made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
@@ -341,7 +345,7 @@ def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None
 
 @contextmanager
 def _at(position: int) -> Iterator[None]:
-    """Say of a DefinitionError where in the text the word stands that it is about."""
+    """Add to a DefinitionError the position of the wrong word in the text."""
     try:
         yield
     except DefinitionError as error:
@@ -372,14 +376,16 @@ def _make_column(
         column.expression,
         column.parts,
     )
-    indexed.provider(providers)  # raises for a parameter or type that the kind cannot be sound on
+    indexed.provider(
+        providers
+    )  # raises for a parameter or type that the index type does not support
     return indexed
 
 
 def add_columns(
     definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
 ) -> Definition:
-    """Add columns or index types; raises DefinitionError for duplicates and unsupported ones."""
+    """Add columns or index types; raise DefinitionError for duplicates and unsupported ones."""
     new = number_columns(specs, columns, providers, first=definition.next_number)
     there = {(i.of, i.kind) for i in definition.columns}
     for indexed, spec in zip(new, specs, strict=True):
@@ -394,10 +400,10 @@ def add_columns(
 def drop_columns(
     definition: Definition, drops: Sequence[ColumnDrop], columns: Columns, providers: Sequence[str]
 ) -> Definition:
-    """Remove columns or index types; raises DefinitionError for one that the index does not have.
+    """Remove columns or index types; raise DefinitionError for one that the index does not have.
 
-    Columns have their current names in the table. A column that the table has dropped has its
-    name in the index.
+    `drops` have the table's current column names; for a column that the table has dropped, the name
+    in the index.
     """
     left = definition.columns
     for drop in drops:
@@ -411,18 +417,20 @@ def drop_columns(
             )
         left = tuple(i for i in left if i not in gone)
     if not left:
-        raise DefinitionError("nothing would be left: use DROP SKIPPING INDEX", about="table")
+        raise DefinitionError(
+            "the index would have no columns: use DROP SKIPPING INDEX", about="table"
+        )
     return replace(definition, columns=left, numbers=definition.next_number - 1)
 
 
 def drop_kind(definition: Definition, kind: str) -> Definition:
-    """Return the definition without an index type, on whichever columns it is."""
+    """Return the definition without an index type, on all columns."""
     left = tuple(i for i in definition.columns if i.kind != kind)
     return replace(definition, columns=left, numbers=definition.next_number - 1)
 
 
 def set_options(definition: Definition, given: Mapping[str, Param]) -> Definition:
-    """Change these options and keep the others; raises DefinitionError for a wrong one."""
+    """Change these options and keep the others; raise DefinitionError for an invalid one."""
     IndexOptions.of(given, alter=True)
     options = IndexOptions.of({**dict(definition.options), **given})
     return replace(definition, options=options.pairs())
@@ -434,7 +442,7 @@ def _is(indexed: IndexedColumn, drop: ColumnDrop, columns: Columns) -> bool:
     if bool(drop.composite) != bool(indexed.parts):
         return False
     if indexed.name.lower() == drop.name.lower():
-        return True  # also what the column of this name was before it was made again
+        return True  # also an earlier column of this name, which was dropped and added again
     try:
         column = resolve_column(drop, columns)
     except DefinitionError:

@@ -33,7 +33,7 @@ def describe(
 ) -> dict[str, str | None]:
     """Return the facts for `SkippingIndex.describe`; `files` are those of `SkippingIndex.files`.
 
-    `gaps`: why files that come now get no sketch, by the number of a column that has none.
+    `gaps` has the reason why new files get no sketch, by the column's number in the index.
     """
     state, version = store.state(definition.index), table.version()
     replaced = is_replaced(definition, table)
@@ -57,15 +57,15 @@ def describe(
     }
     for column, known in zip(definition.columns, files.columns[len(IDENTITY) :], strict=True):
         count, name = pc.sum(known.cast(pa.bool_())).as_py() or 0, f"column {column.name}"
-        said = f"{column.type} {column.kind}, known in {count}"
+        text = f"{column.type} {column.kind}, known in {count}"
         if column.number in gaps:
-            said += f", unknown in new files: {gaps[column.number]}"
-        facts[name] = f"{facts[name]}; {said}" if name in facts else said
+            text += f", unknown in new files: {gaps[column.number]}"
+        facts[name] = f"{facts[name]}; {text}" if name in facts else text
     return {item: None if value is None else str(value) for item, value in facts.items()}
 
 
 def standing(store: IndexStore, table: Table, definition: Definition) -> str:
-    """Return its number of files and how stale it is, or why store or table cannot be read."""
+    """Return the number of files and how stale the index is, or the error if it cannot be read."""
     try:
         state, version = store.state(definition.index), table.version()
         count = len(store.catalogue(definition.index).files)
@@ -78,7 +78,8 @@ def standing(store: IndexStore, table: Table, definition: Definition) -> str:
         elif state.covered == version:
             fresh = "up to date"
         else:
-            fresh = f"{_lag(table, version, state.covered)} behind"
+            lag = _lag(table, version, state.covered)
+            fresh = f"{lag} behind" if table.has_log else f"{lag}"
     except SkippingError as error:
         return first_line(error)
     return f"{count:,} file{'' if count == 1 else 's'}, {fresh}"
@@ -107,7 +108,7 @@ def _lag(table: Table, version: int, covered: int | None) -> str | None:
     if covered is None:
         return None
     if not table.has_log:
-        return "none" if version == covered else "files came, changed or went"
+        return "none" if version == covered else "files were added, changed or removed"
     behind = version - covered
     return f"{behind} version" if behind == 1 else f"{behind} versions"
 

@@ -1,4 +1,4 @@
-"""Sketches of expressions: Spark reads the columns they are of, by path, and computes them.
+"""Build sketches of expressions: Spark reads their columns from files, and computes them.
 
 A file in which an expression fails on a row is unknown for that expression, so that a query reads
 it and fails as it would without an index.
@@ -35,7 +35,7 @@ __all__ = ["ExpressionBuild", "merge"]
 class ExpressionBuild(ReaderBuild):
     """Builds sketches of expressions, in tasks of a Spark session."""
 
-    _reads_all = True  # in a file without the columns the expression is computed from nulls
+    _reads_all = True  # in a file without its columns, an expression is computed from nulls
 
     def __init__(self, spark: SparkSession, *, dated: bool = False) -> None:
         super().__init__(spark, dated=dated)
@@ -66,7 +66,9 @@ class ExpressionBuild(ReaderBuild):
             named = {name: reads[identity] for name, identity in expression.reads}
             analysed = analyse(self._spark, expression, named)
             if analysed.text() != column.identity:
-                raise DefinitionError(f"{column.name} is not what it was: DROP it and ADD it again")
+                raise DefinitionError(
+                    f"{column.name} has changed since CREATE: DROP it and ADD it again"
+                )
             self._analysed[column.identity] = analysed
         flat = {name: names[identity] for name, identity in expression.reads}
         return Column(self._analysed[column.identity].over(json.dumps(flat)))
@@ -121,7 +123,7 @@ class ExpressionBuild(ReaderBuild):
             parts = [part for each in work for part in self._read(group, [each])]
             return [merge(parts, work)] if parts else []
         (file, footer), (only,) = group[0], work
-        # The expression fails on one of its rows, unless it is the file that cannot be read.
+        # Either the expression fails on one of its rows, or the file cannot be read.
         if not self._is_readable(file, footer, work):
             return []
         row = {**file, **sketch_columns(only, None)}
@@ -142,7 +144,7 @@ def _select_dates(found: Sequence[Found]) -> list[Found]:
 def merge(parts: Sequence[pa.Table], work: Sequence[Work]) -> pa.Table:
     """Merge the sketches of several tables; the first table has all files.
 
-    Sketches that no table has are null, which means not built.
+    A sketch that no table has is null, which means not built.
     """
     first, *others = parts
     columns = {name: first[name] for name in first.column_names}

@@ -1,4 +1,4 @@
-"""Work in Spark that an interrupt, such as Ctrl-C, ends."""
+"""Run work in Spark that an interrupt, such as Ctrl-C, can end."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["run_interruptibly"]
 _Result = TypeVar("_Result")
 
 _PAUSE, _PATIENCE = 0.1, 3.0
-"""Seconds between two cancellations, and that an interrupt waits for the work to end."""
+"""Seconds between two cancellations, and seconds that an interrupt waits for the work to end."""
 
 
 def run_interruptibly(spark: SparkSession, work: Callable[[], _Result]) -> _Result:
-    """Return what the work gives; an interrupt cancels its jobs, also those that it starts later.
+    """Return the work's result; an interrupt cancels its jobs, also those that it starts later.
 
-    The main thread waits for another one, because it cannot be interrupted in a call of Java:
-    PySpark's handler calls Java from within that call, which breaks the connection and not the
-    work. Notebooks replace this handler by one that cancels nothing.
+    The work runs in another thread, because the main thread cannot be interrupted in a call to
+    Java: PySpark's signal handler calls Java within that call, which breaks the connection but does
+    not stop the work. Notebooks replace this handler by one that cancels nothing.
     """
     context = spark.sparkContext
     if threading.current_thread() is not threading.main_thread() or context._jsc is None:

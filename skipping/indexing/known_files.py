@@ -1,6 +1,6 @@
-"""Files that are known already, as Spark reads them: nothing is looked for or listed again.
+"""Read files of known path and size with Spark, without looking for or listing them.
 
-`spark.read` asks an object store three times for each path before it plans, one after the other.
+`spark.read` makes three requests to an object store for each path, in sequence, before it plans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 __all__ = ["read_files"]
 
 _BLOCK = 128 << 20
-"""Bytes of a block, which only places tasks."""
+"""Bytes of a file system block; Spark uses blocks only to place tasks."""
 
 _SETTINGS = {
     # The cache that a file index reads before it lists.
@@ -62,7 +62,7 @@ def read_files(
     index = sources.InMemoryFileIndex(
         session, jvm.PythonUtils.toSeq([root]), given, nothing, cache, nothing, nothing
     )
-    cache.invalidateAll()  # it is shared, and has been read
+    cache.invalidateAll()  # the cache is shared, and the index has read it
     if isinstance(schema, StructType):
         schema = jvm.org.apache.spark.sql.types.DataType.fromJson(json.dumps(schema.jsonValue()))
     none = jvm.org.apache.spark.sql.types.StructType()

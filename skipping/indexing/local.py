@@ -18,13 +18,10 @@ _BATCH = 256
 
 
 class LocalBuild:
-    """A file a thread at a time: Arrow decodes without the interpreter's lock."""
+    """Builds with one thread for each file: Arrow decodes without the interpreter's lock."""
 
     def __init__(self, *, locate: Locate = locate, dated: bool = False) -> None:
-        """`locate` gives the file system of a path, with the credentials it takes.
-
-        `dated` as in `sketch_files`.
-        """
+        """`locate` opens a path's file system, with credentials; `dated` as in `sketch_files`."""
         self.locate = locate
         self._dated = dated
 

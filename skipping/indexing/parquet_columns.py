@@ -19,10 +19,10 @@ from skipping.tables import VARIANT, TableColumn
 __all__ = ["Found", "UnknownError", "find", "indexed_domain"]
 
 _OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
-"""From here on no rebase changes a value: 1582-10-15 in days, 1900-01-01 in microseconds.
+"""From these values on, no rebase changes a value: 1582-10-15 in days, 1900-01-01 in microseconds.
 
-`RebaseDateTime.lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) in Spark.
-timestamp_ntz is not here: no legacy writer knew it and Spark rebases none.
+These are `lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) of Spark's
+`RebaseDateTime`. timestamp_ntz is left out: no legacy writer had it, and Spark never rebases it.
 """
 
 
@@ -34,7 +34,7 @@ class UnknownError(Exception):
 class Found:
     """A column and its path in the file; values below `oldest` may be in another calendar.
 
-    `int96`: its times may be beyond what Arrow reads as microseconds (`reader`).
+    `int96`: its times may not fit microseconds, as which Arrow reads them (`parquet_reader`).
     """
 
     column: TableColumn
@@ -44,7 +44,7 @@ class Found:
 
 
 def indexed_domain(column: TableColumn) -> Domain:
-    """Return the domain of a column's values; raises UnknownError if it cannot be indexed."""
+    """Return the domain of a column's values; raise UnknownError if it cannot be indexed."""
     domain = domain_of_type(column.type)
     if domain is None or column.refusal is not None:
         raise UnknownError(column.refusal or f"type {column.type} cannot be indexed")
@@ -52,7 +52,7 @@ def indexed_domain(column: TableColumn) -> Domain:
 
 
 def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
-    """Find a column in a file; None if all rows read null; raises UnknownError in doubt."""
+    """Find a column in a file; None if all rows read null. In doubt, raise UnknownError."""
     domain = None if column.type == VARIANT else indexed_domain(column)
     fields = list(file.schema_arrow)
     branch = (
@@ -60,7 +60,7 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     )
     if branch is None:
         if column.physical.backfilled:
-            raise UnknownError("it is not in the file, whose rows read a default")
+            raise UnknownError("the file lacks the column, so its rows read a default")
         return None
     path = tuple(field.name for field in branch)
     type = branch[-1].type
@@ -76,7 +76,7 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     ]
     if int96:
         if not (file.metadata.created_by or "").startswith("parquet-mr"):
-            raise UnknownError(f"INT96 timestamps of {file.metadata.created_by}")
+            raise UnknownError(f"INT96 timestamps written by {file.metadata.created_by}")
         type = pa.timestamp("us", "UTC")
     is_other = domain_of(type) != domain or _width(type) > _width(arrow_type(column.type))
     if is_other or not _keeps_sign(type, column):
@@ -106,7 +106,9 @@ def _by_name(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | No
             return None
         if len(alike) > 1 or alike[0].name != name:
             # Whether Spark takes these for one column depends on a setting of the query's session.
-            raise UnknownError(f"the file has {', '.join(f.name for f in alike)} for {name}")
+            raise UnknownError(
+                f"the file has {', '.join(f.name for f in alike)}, the table expects {name}"
+            )
         branch.append(alike[0])
     return branch
 
@@ -132,7 +134,9 @@ def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None
 def _by_mapping(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None:
     """Find a column by the table's name mapping, as Iceberg reads imported files."""
     if not column.physical.imported:
-        raise UnknownError("the file has no field ids, and the table no names for it")
+        raise UnknownError(
+            "the file has no field ids, and the table has no name mapping for the column"
+        )
     if _has_ids(fields):
         raise UnknownError("the file has field ids in lists or maps only")
     return _by_names(fields, column)
@@ -147,7 +151,9 @@ def _by_names(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | N
             fields = list(branch[-1].type)
         named = [field for field in fields if field.name in names]
         if len(named) > 1:
-            raise UnknownError(f"the file has {', '.join(f.name for f in named)} for {column.name}")
+            raise UnknownError(
+                f"the file has {', '.join(f.name for f in named)}, the table expects {column.name}"
+            )
         if not named:
             return None
         branch.append(named[0])
@@ -165,7 +171,7 @@ def _has_ids(fields: list[pa.Field]) -> bool:
 
 
 def _have_ids(fields: list[pa.Field]) -> bool:
-    """Return whether every field has an id. A map's entries are no field of the table."""
+    """Return whether every field has an id. The entries of a map are not a field."""
     for field in fields:
         inner = [field.type.field(i) for i in range(field.type.num_fields)]
         if pa.types.is_map(field.type):
@@ -185,8 +191,9 @@ def _branches(fields: list[pa.Field], above: list[pa.Field]) -> Iterator[list[pa
 def _keeps_sign(type: pa.DataType, column: TableColumn) -> bool:
     """Return whether Spark reads numbers unchanged: some of its readers ignore unsigned types.
 
-    Its own reader reads a UINT64 correctly as DECIMAL(20,0) only, else as signed
-    (`ParquetVectorUpdaterFactory`). Iceberg's reads a UINT32 as signed (`BaseParquetReaders`).
+    Spark's own reader reads a UINT64 correctly as DECIMAL(20,0) only, else as signed
+    (`ParquetVectorUpdaterFactory`). Iceberg's reader reads a UINT32 as signed
+    (`BaseParquetReaders`).
     """
     if not pa.types.is_unsigned_integer(type):
         return True

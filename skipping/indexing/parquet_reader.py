@@ -44,23 +44,23 @@ __all__ = [
 ]
 
 ROWS = 1 << 16
-"""Rows of a chunk: few enough that a list past its cap is noticed early, many enough to be fast."""
+"""Rows of a chunk: few, to notice early that a list exceeds its limit; many, to be fast."""
 
 WHOLE = 1 << 20
-"""Bytes of a file up to which one request for all of it is less than one for each of its parts."""
+"""A file up to this number of bytes is fetched with one request, not one for each part."""
 
 TUPLES = 1 << 26
-"""Bytes of the tuples of a chunk, about: each repeats values that a dictionary has once."""
+"""Approximate maximum of bytes of a chunk's tuples, which repeat what a dictionary has once."""
 
 _FAR = (1 << 63) // 1000
-"""Milliseconds whose microseconds do not fit 64 bits."""
+"""Milliseconds from which on microseconds do not fit 64 bits."""
 
 SETTLED = 2.0
-"""Seconds after which a write is sure to show in a modification time, as coarse as those are."""
+"""Seconds after which a further write is sure to change a file's coarse modification time."""
 
 
 class Chunk:
-    """Normalised values of some rows of one column. Call only what the index types need."""
+    """Normalised values of some rows of one column. Call only the methods that you need."""
 
     __slots__ = ("_distinct", "_values", "column", "nulls")
 
@@ -72,7 +72,7 @@ class Chunk:
 
     @property
     def values(self) -> pa.Array:
-        """The values without nulls; of dictionary-coded text each value once."""
+        """The values without nulls; of dictionary-coded text, each value once."""
         return self._values
 
     def distinct(self, most: int | None = None) -> pa.Array:
@@ -100,9 +100,9 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Nothing is known of the column in this file, whatever chunks of it came before.
+    """The column is unknown in this file, even if chunks of it came before.
 
-    `of_file`: the file could not be read at all, now; another time it may.
+    `of_file`: the file could not be read now, but perhaps it can be later.
     """
 
     column: TableColumn
@@ -113,7 +113,7 @@ class Unreadable:
 Part: TypeAlias = Chunk | Unreadable
 
 Place: TypeAlias = Found | Unreadable | None
-"""Where a column is in a file; None where all rows read null."""
+"""The place of a column in a file; None if all rows read null."""
 
 
 def read_columns(
@@ -124,13 +124,13 @@ def read_columns(
     modified: int | None = None,
     locate: Locate = locate,
 ) -> Iterator[Part]:
-    """Read the columns of a file; each column yields a chunk, or that it is unreadable.
+    """Read the columns of a file; yield chunks of each column, or why it is unreadable.
 
-    `path` is spelled as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). With
-    `size`, a file of another length is unreadable; with `modified` (milliseconds), one of another
-    modification time, before or after, and one so young that its next write could go unseen.
-    Memory: one row group of these columns, compressed, and ROWS rows. Raises TableError for storage
-    that Arrow cannot open; one bad file never raises.
+    `path` is written as in FILES (`file:/tmp/x y`, `s3a://bucket/key`, not URL-encoded). A file is
+    unreadable if its length is not `size`, or if its modification time before or after the read is
+    not `modified` (milliseconds). If `modified` is given, so is a file that is so young that its
+    next write could go unnoticed. Memory: one compressed row group of these columns, and ROWS rows.
+    Raises TableError for storage that Arrow cannot open, but never for one bad file.
     """
     filesystem, inner = locate(path)
     return _read_safely(filesystem, inner, tuple(columns), size, modified)
@@ -149,7 +149,7 @@ def _read_safely(
             require_same_time(before, modified)
         with filesystem.open_input_file(inner) as source:
             if size is not None and source.size() != size:
-                raise UnknownError(f"it has {source.size()} bytes, the table says {size}")
+                raise UnknownError(f"it has {source.size()} bytes, not {size} as listed")
             local = filesystem.type_name == "local"
             if not local and source.size() <= WHOLE:
                 yield from _read(pa.BufferReader(source.read_buffer()), columns, local=True)
@@ -165,18 +165,18 @@ def read_content(content: bytes, columns: Sequence[TableColumn], *, size: int) -
     """Read the columns of a file from its bytes, as `read_columns` does from its path."""
     try:
         if len(content) != size:
-            raise UnknownError(f"it has {len(content)} bytes, the table says {size}")
+            raise UnknownError(f"it has {len(content)} bytes, not {size} as listed")
         yield from _read(pa.BufferReader(content), columns, local=True)
     except Exception as error:
         yield from _mark_unreadable(columns, error)
 
 
 def _mark_unreadable(columns: Sequence[TableColumn], error: Exception) -> Iterator[Unreadable]:
-    # Anything a broken file can make a decoder do costs its skipping, never the build.
-    # Storage may answer another time, content of the right size will never be better.
-    passing = not isinstance(error, pa.ArrowInvalid)
+    # Whatever a broken file causes in a decoder, the file is unknown, and the build goes on.
+    # Storage may respond later; bad content of the right size stays bad.
+    is_temporary = not isinstance(error, pa.ArrowInvalid)
     for column in columns:
-        yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=passing)
+        yield Unreadable(column, f"the file cannot be read: {_short(error)}", of_file=is_temporary)
 
 
 def _read_mtime(filesystem: pafs.FileSystem, inner: str) -> int:
@@ -224,11 +224,11 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
             yield from unread_parts(gone, places, 0)
             left = [column for column in left if column not in gone]
         # With dots in names this may select more than these columns, never less.
-        asked = {each.identity for column in left for each in stored_columns(column)}
-        names = sorted({".".join(p.path) for p in found if p.column.identity in asked})
+        wanted = {each.identity for column in left for each in stored_columns(column)}
+        names = sorted({".".join(p.path) for p in found if p.column.identity in wanted})
         for batch in file.iter_batches(ROWS, [group], names, use_threads=False) if names else ():
             arrays = {
-                p.column.identity: _array(p, batch) for p in found if p.column.identity in asked
+                p.column.identity: _array(p, batch) for p in found if p.column.identity in wanted
             }
             for part in parts_of(left, places, arrays):
                 if isinstance(part, Unreadable):
@@ -237,11 +237,11 @@ def _read(source: pa.NativeFile, columns: Sequence[TableColumn], *, local: bool)
 
 
 def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
-    """Return whether a row group has a time beyond microseconds; it is read in milliseconds.
+    """Return whether a row group has a time that overflows microseconds; read it in milliseconds.
 
     Spark writes the Julian day as a signed number, but Arrow reads it as unsigned: times before
-    4714 BC and from the year 290,000 on are 11 million years too late. In microseconds this
-    overflows to any time. Decoding milliseconds as well takes 10 % of the time.
+    4714 BC and from the year 290,000 on become 11 million years too late. In microseconds, this
+    overflows to an arbitrary time. To decode milliseconds, too, takes 10 % of the time.
     """
     for batch in file.iter_batches(ROWS, [group], [".".join(place.path)], use_threads=False):
         latest = pc.max(_array(place, batch).cast(pa.int64())).as_py()
@@ -268,7 +268,7 @@ def _proleptic(place: Place) -> Place:
 def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
     array = batch.column(place.path[0])
     if len(place.path) > 1:
-        # Not StructArray.field(): a child under a null parent keeps bytes that are no value.
+        # Not StructArray.field(): a child of a null parent has bytes that are not its value.
         array = pc.struct_field(array, list(place.path[1:]))
     return array
 
@@ -288,7 +288,7 @@ def unread_parts(
 ) -> Iterator[Part]:
     """Yield at least one part of each column before any value is read.
 
-    A column without rows, or that is missing in the file, is known to have no values.
+    A column without rows, or that the file lacks, is known to have no values.
     """
     for column in columns:
         found = [places[each.identity] for each in stored_columns(column)]
@@ -365,7 +365,7 @@ def part_of(place: Found, array: pa.Array) -> Part:
         return Unreadable(place.column, f"a value cannot be normalised: {_short(error)}")
     chunk = Chunk(place.column, values, nulls)
     if place.oldest is not None and len(values) and chunk.extremes()[0].as_py() < place.oldest:
-        return Unreadable(place.column, "it holds old dates, maybe of another calendar")
+        return Unreadable(place.column, "it has old dates, which may be in another calendar")
     return chunk
 
 

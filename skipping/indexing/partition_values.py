@@ -1,4 +1,4 @@
-"""The values of partition columns, which are in the table's log as text and in no file."""
+"""Normalise the values of partition columns: the table's log has them as text, no file has them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _PARTITION = {
     "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z",
     "timestamp_ntz": r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?",
 }
-"""Spellings of partition values that leave no doubt; all others are unknown."""
+"""Unambiguous forms of partition values; all others are unknown."""
 
 
 def partition_value(text: str | None, type: str) -> pa.Array | None:
-    """Return a normalised partition value in a log, by its Spark type, as an array of length 1.
+    """Normalise a partition value from a log, by its Spark type; return an array of length 1.
 
-    The result is null for null and, except for strings, the empty text: it is null in the protocol,
-    but Spark reads it unchanged. None means that the value is unclear, so it is unknown.
+    Null and, except for strings, the empty text become null. (By the protocol, the empty text is
+    null for strings, too, but Spark reads it unchanged.) None means that the text is ambiguous, so
+    the value is unknown.
 
     >>> partition_value("2024-05-01T10:00:00Z", "timestamp").to_pylist()
     [1714557600000000]

@@ -1,7 +1,7 @@
-"""Check once, before a build, that executors can build: with one small job and a clear error.
+"""Check before the first build that executors can build, with one small job and a clear error.
 
-A task that cannot import this package fails with a stack trace of Spark's Python worker, after as
-many tries as the cluster allows.
+Otherwise, a task that cannot import this package fails with a stack trace of Spark's Python worker,
+after all of the cluster's retries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NEEDED = ("skipping.indexing.sketch",)
 _dumps: Callable[[object], bytes] = cloudpickle.dumps
 
 _able: WeakKeyDictionary[SparkContext, set[bytes]] = WeakKeyDictionary()
-"""For each context the index types that its executors can build."""
+"""For each context, the index types that its executors can build."""
 
 
 def require_executors(
@@ -34,25 +34,27 @@ def require_executors(
 ) -> None:
     """Raise SessionError, with the fix, if tasks cannot import `modules` or use these index types.
 
-    A success is cached for the Spark context.
+    Success is cached for the Spark context.
     """
     able = _able.setdefault(spark.sparkContext, set())
-    asked = {_dumps((tuple(modules), provider)) for provider in providers} - able
-    if not asked:
+    unchecked = {_dumps((tuple(modules), provider)) for provider in providers} - able
+    if not unchecked:
         return
-    reasons = _reasons(spark, [_dumps(list(modules)), *(_dumps(each) for each in providers)])
+    reasons = _probe_executors(
+        spark, [_dumps(list(modules)), *(_dumps(each) for each in providers)]
+    )
     if reasons:
         raise SessionError(
-            f"the executors cannot build an index: {'; '.join(reasons)}. Install there what is "
-            "installed on the driver, or ship it in spark.archives, and name the Python that has "
-            "it in PYSPARK_PYTHON"
+            f"the executors cannot build an index: {'; '.join(reasons)}. Install the "
+            "driver's packages there, or ship them in spark.archives, and name the Python that has "
+            "them in PYSPARK_PYTHON"
         )
-    able |= asked
+    able |= unchecked
 
 
-def _reasons(spark: SparkSession, needed: list[bytes]) -> list[str]:
+def _probe_executors(spark: SparkSession, needed: list[bytes]) -> list[str]:
     def probe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Must not use this package, which may be missing on executors.
+        # This must not use this package, which executors may lack.
         import importlib
         import pickle
 

@@ -1,8 +1,8 @@
-"""Bring an index up to its table: CREATE, REFRESH and every background job call `refresh`.
+"""Update an index to its table. CREATE, REFRESH and every background job call `refresh`.
 
-The files to index are those of a table version that have no entry. Where the table's log lists what
-changed since the last refresh, only that is looked at; otherwise all files are compared with all
-entries.
+The files to index are those of a table version that have no entry. If the table's log lists what
+changed since the last refresh, only these files are checked. Otherwise, all files are compared with
+all entries.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from skipping.tables import Columns, Table, TableColumn
 __all__ = ["MissingSketches", "RefreshPlan", "plan_refresh", "refresh", "without_ordinals"]
 
 _CHUNK = 1 << 16
-"""Files whose partition values become Python objects at a time."""
+"""Number of files whose partition values become Python objects at a time."""
 
 _CACHED_PARTITIONS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class MissingSketches:
-    """Files, and the columns of the index that they have no sketch for."""
+    """Files, and the columns of the index for which they have no sketch."""
 
     files: pa.Table
     columns: tuple[IndexedColumn, ...]
@@ -48,10 +48,9 @@ class MissingSketches:
 class RefreshPlan:
     """The sketches that an index lacks to cover a version of its table.
 
-    `columns` are those of the index that the table has today. With `retry`, files that could not be
-    read earlier are tried again. `gap` says why an expression cannot be computed here.
-
-    Plans with equal inputs are equal, whatever they found.
+    `columns` are those of the index that the table has now. If `retry`, files that could not be
+    read earlier are tried again. `gap` says why an expression cannot be computed here. Plans with
+    equal inputs are equal, even if `missing` differs.
     """
 
     definition: Versioned[Definition]
@@ -88,7 +87,7 @@ class RefreshPlan:
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """The result of a refresh: files that it tried, could not read, and left for later.
+    """The result of a refresh: how many files it tried, could not read, and left for later.
 
     `reason` is the reason for one of the `unread` files.
     """
@@ -106,7 +105,7 @@ class RefreshResult:
             # The refresh that does the rest counts the unread files again.
             unread = before.unread + self.unread
             return replace(_begin(before), left=self.left, unread=unread)
-        # If none of the files could be read, the rest is not tried: it waits as well.
+        # If no file could be read, the rest is not tried, and waits, too.
         unread = self.unread + self.left
         if not plan.retry and not plan.compares_all:
             unread += before.unread
@@ -144,14 +143,14 @@ def refresh(
         definition: The definition of the index.
         providers: Further index types that the session has.
         token: The token of the index's lease, if the caller holds it.
-        limit: The most files to index; the next refresh does the rest (`State.left`).
-        until: The version to cover instead of the newest, if the table's versions count up.
-        retry: Whether to try files again that could not be read earlier. Without it, they are
+        limit: The maximum number of files; the next refresh does the rest (`State.left`).
+        until: The version to cover instead of the newest, if the table's versions are ordered.
+        retry: Whether to try files again that could not be read earlier. If false, they are
             tried only when they are due (`State.is_retry_due`).
         plan: A plan made earlier, which is used if nothing has changed since.
 
-    Raises what goes wrong, after it marked the index as failed. A failed index still serves
-    queries: its entries stay true. Two refreshes at the same time do no harm.
+    Raises any error after it marked the index as failed. A failed index still serves queries,
+    because its entries stay valid. Concurrent refreshes are safe.
 
     """
     index = definition.value.index
@@ -200,7 +199,7 @@ def plan_refresh(
 ) -> RefreshPlan:
     """Find the sketches that an index lacks; return `earlier` if its inputs are the same.
 
-    `columns` are those of the table. The other arguments are those of `refresh`.
+    `columns` are the table's. The other arguments are those of `refresh`.
     """
     plan = RefreshPlan(
         definition,
@@ -219,7 +218,7 @@ def _target_version(table: Table, state: State, until: int | None) -> int:
     newest = table.version()
     if until is None or not table.has_log:
         return newest
-    return min(newest, max(until, state.covered or 0))  # never before what is covered
+    return min(newest, max(until, state.covered or 0))  # never older than the covered version
 
 
 def _find_missing(store: IndexStore, table: Table, plan: RefreshPlan) -> list[MissingSketches]:
@@ -248,7 +247,7 @@ def _compare_all(store: IndexStore, table: Table, plan: RefreshPlan) -> list[Mis
     missing = [_as_new(files.filter(find_identities(files, entries).is_null()), plan)]
     for indexed, flag in zip(columns, flags, strict=True):
         lacking = entries.select(IDENTITY.names).filter(entries[flag].is_null())
-        # In random order, or unreadable files would always come first, and use up a limit.
+        # In random order: otherwise, unreadable files come first each time and use up the limit.
         lacking = lacking.take(np.random.permutation(len(lacking)))
         if len(lacking):
             lacking = lacking.filter(find_identities(lacking, files).is_valid())
@@ -305,7 +304,7 @@ def _build(
     failed, reason = 0, ""
     definition = plan.definition
     by_number = {indexed.number: column for indexed, column in plan.columns}
-    # Streams hold a lease. Nobody waits for them.
+    # Only streams hold a lease, and nobody waits for them.
     is_stream = token is not None
     with progress(total, "files", f"index {table.name}", is_background=is_stream) as bar:
         for each in missing:
@@ -325,7 +324,7 @@ def _build(
                     reason = reason or _explain_unread(first, work, build)
                     failed += len(unread)
     files = "file" if failed == 1 else "files"
-    reason = f"{failed:,} {files} could not be read, to be tried again: {reason}"
+    reason = f"{failed:,} {files} could not be read, and will be tried again: {reason}"
     return RefreshResult(plan, total, failed, reason, left)
 
 
@@ -350,7 +349,7 @@ def _explain_unread(file: Mapping[str, Any], work: Sequence[Work], build: Build)
 
 
 def _wait_for_mtime(files: Sequence[pa.Table]) -> None:
-    """Wait until the youngest file is old enough: the build passes over younger ones."""
+    """Wait until the youngest file is old enough, because the build leaves younger ones unread."""
     youngest = max(pc.max(each["stamp"]).as_py() for each in files) / 1_000
     time.sleep(min(max(youngest + SETTLED + 0.05 - time.time(), 0), SETTLED))
 

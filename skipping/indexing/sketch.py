@@ -1,4 +1,4 @@
-"""Sketch files: what a build task does, without Spark."""
+"""Sketch files: the work of a build task, without Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One sketch to make: the column in the index, the column in the table, and the index type."""
+    """One sketch to build: its column in the index, its column in the table, and its index type."""
 
     indexed: IndexedColumn
     column: TableColumn
@@ -45,17 +45,17 @@ class Work:
 
 
 class Build(Protocol):
-    """Sketches files, in batches as large as it likes."""
+    """Sketches files, in batches of any size."""
 
     def locate(self, path: str) -> tuple[FileSystem, str]:
-        """Return a file's file system and the path in it; raises TableError if it is unknown."""
+        """Return a file's file system and its path there; raise TableError if it is unknown."""
 
     def __call__(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         """Yield entries for files with the IDENTITY columns."""
 
 
 def entry_schema(work: Sequence[Work]) -> pa.Schema:
-    """Return the columns of the entries that `sketch_files` makes (`skipping.stores`)."""
+    """Return the columns of the entries that `sketch_files` returns (`skipping.stores`)."""
     fields = list(IDENTITY)
     for each in work:
         sketch = each.indexed.sketch
@@ -86,7 +86,7 @@ def sketch_files(
     locate: Locate = locate,
     at_once: int = 1,
 ) -> pa.RecordBatch:
-    """Make entries for files with the IDENTITY columns, in one pass over each file.
+    """Return entries for files with the IDENTITY columns, reading each file once.
 
     `dated`: the files' stamps are modification times, which must be the same before and after.
     `at_once`: number of files that are read concurrently, for storage with high latency.
@@ -132,11 +132,11 @@ def _array(values: Sequence[Any], type: pa.DataType) -> pa.Array:
 
 
 Read: TypeAlias = Callable[[Mapping[str, Any], Sequence[TableColumn]], Iterable[Part]]
-"""Gives the parts of a file's columns."""
+"""Yields the parts of a file's columns."""
 
 
 def sketch(file: Mapping[str, Any], work: Sequence[Work], read: Read) -> dict[str, Any]:
-    """Return the sketches of one file; none if it cannot be read now."""
+    """Return the sketches of one file; an empty dict if it cannot be read now."""
     collectors: dict[str, list[tuple[Work, Collector]]] = {}
     for each in work:
         collectors.setdefault(each.column.identity, []).append((each, each.provider.collector()))
@@ -175,12 +175,12 @@ def _collect(
     collectors: Mapping[str, Sequence[tuple[Work, Collector]]],
     read: Read,
 ) -> set[str] | None:
-    """Feed the collectors; the identities of unreadable columns, None for an unreadable file."""
+    """Feed the collectors; return the identities of unreadable columns, None if the file is."""
     unreadable: set[str] = set()
     distinct = {column.identity: column for column in columns}
     logged = json.loads(file["partition"] or "{}")
-    # Where the log has a value, some readers take that, whatever the file has, and others what the
-    # file has: files that were imported may differ from the log. So both count.
+    # If the log has a value, some readers use it and others use the file's, which may differ in
+    # imported files. So collect both.
     stored = [column for column in distinct.values() if column.opened]
     for column in distinct.values():
         if any(read.logged_as in logged for read in column.reads):

@@ -1,6 +1,6 @@
-"""Sketch files on Spark: the file list is distributed, the tasks read Parquet as Arrow themselves.
+"""Sketch files on Spark: the list of files is distributed, and tasks read Parquet with Arrow.
 
-No row is shuffled or becomes a Python object; the result has one row per file.
+No row is shuffled or becomes a Python object; the result has one row for each file.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from skipping.tables.filesystem import Locate, locate
 __all__ = ["SparkBuild", "can_open"]
 
 MADE = 64 << 20
-"""Approximate bytes of entries that come to the driver at a time: the memory that a build takes.
-
-The size of the first batch's entries is not known in advance: `SLOT` limits its files."""
+"""Approximate bytes of entries that the driver receives at a time: the memory that a build takes.
+The size of the first batch's entries is not known in advance, so `SLOT` limits its files.
+"""
 
 READ = 1 << 30
-"""Bytes of files for each slot in a batch. Each batch is a job, so it has many small files."""
+"""Bytes of files for each slot in a batch. Each batch is a job, so many small files go in one."""
 
 SLOT = (128, 1024)
 """Min and max of files for each slot, in a batch whose entries have no known size."""
 
 _WAITING = 16
 _HELD = 1 << 30
-"""Bytes of files that a task reads at the same time; of these it holds a row group's columns."""
+"""Bytes of files that a task reads concurrently; it has one row group of each in memory."""
 
 
 class SparkBuild:
@@ -81,31 +81,33 @@ class SparkBuild:
         while start < len(files):
             some = files.slice(start, size)
             made = 0
-            for entries in self._some(some, work, slots):
+            for entries in self._sketch_batch(some, work, slots):
                 made += entries.nbytes
                 yield entries
             start += size
             size = max(slots, min(usual, MADE * len(some) // max(made, 1)))
 
-    def _some(self, files: pa.Table, work: Sequence[Work], slots: int) -> Iterator[pa.Table]:
-        # Asked for each batch: keys that a session is given may be good for an hour.
+    def _sketch_batch(
+        self, files: pa.Table, work: Sequence[Work], slots: int
+    ) -> Iterator[pa.Table]:
+        # For each batch, because the session's credentials may expire after an hour.
         storage = session_storage(self._spark, files["path"])
         if any(w.column.opened for w in work):
             near = _find_readable(storage, files["path"])
-            yield from self._by_spark(files.filter(pc.invert(near)), work)
+            yield from self._sketch_with_reader(files.filter(pc.invert(near)), work)
             files = files.filter(near)
         if not len(files):
             return
-        entries = self._batch(_balance_by_size(files, slots), work, storage)
+        entries = self._sketch_in_tasks(_balance_by_size(files, slots), work, storage)
         left = is_unread(entries, work)
         yield entries.filter(pc.invert(left))
-        yield from self._by_spark(entries.filter(left).select(files.column_names), work)
+        yield from self._sketch_with_reader(entries.filter(left).select(files.column_names), work)
 
     def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         if len(files):
             yield from ReaderBuild(self._spark, dated=self._dated)(files, work)
 
-    def _batch(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
+    def _sketch_in_tasks(self, files: pa.Table, work: Sequence[Work], storage: Storage) -> pa.Table:
         dated = self._dated
         at_once = _choose_concurrency(files)
 
@@ -113,10 +115,10 @@ class SparkBuild:
             for batch in batches:
                 try:
                     yield sketch_files(batch, work, dated=dated, locate=storage, at_once=at_once)
-                except TableError:  # what this executor has is not what the driver has
+                except TableError:  # this executor lacks something that the driver has
                     yield make_entries(batch.to_pylist(), work)
 
-        # Not repartitioned: a local relation has a partition a slot, and more would only cost.
+        # Not repartitioned: a local relation already has one partition for each slot.
         frame = self._spark.createDataFrame(files)
         schema = entry_schema(work)
         found = frame.mapInArrow(as_task(sketch), from_arrow_schema(schema))
@@ -130,7 +132,7 @@ def can_open(path: str, locate: Locate = locate) -> bool:
         with filesystem.open_input_file(inner):
             return True
     except FileNotFoundError:
-        return True  # it is gone, and not out of reach
+        return True  # the file is gone, but its storage can be opened
     except (TableError, OSError, pa.ArrowException):
         return False
 

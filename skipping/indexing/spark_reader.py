@@ -1,9 +1,9 @@
 """Sketch files that Python cannot open: the driver fetches footers, Spark reads the columns.
 
-The session's Hadoop file systems open the files by path. A table's own relation would leave out
-deleted rows. The driver finds the columns in each footer, as Python's reader does, so both make
-equal sketches. It sketches a small file itself: all of it comes with the footer, which costs fewer
-requests than a task would need. No row is shuffled: a task reads complete files, one by one.
+The session's Hadoop file systems open the files by path, because a table's own relation would leave
+out deleted rows. The driver finds the columns in each footer, as Python's reader does, so both make
+equal sketches. It sketches a small file itself: it fetches all of the file with the footer, with
+fewer requests than a task needs. No row is shuffled: a task reads complete files, one by one.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from skipping.tables.spark_schema import nested_schema
 __all__ = ["Footer", "ReaderBuild", "quote_path"]
 
 _TAIL = 1 << 16
-"""Bytes that most footers fit in."""
+"""Bytes to fetch from the end of a file; most footers fit in."""
 
 _SMALL = 1 << 20
-"""Bytes of a file up to which the driver sketches it."""
+"""The driver sketches files of at most this number of bytes itself."""
 
 _THREADS = 16
 _DAY = 86_400_000_000
@@ -67,10 +67,10 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's path as Hadoop has it, number of rows, time in nanoseconds, place of each column.
+    """A file's path in Hadoop, number of rows, modification time (ns), and place of each column.
 
-    Iceberg's locations may be without a scheme, which Hadoop's never are. `sketches` are those of a
-    small file.
+    Hadoop's paths always have a scheme; Iceberg's locations may lack one. Only a small file has
+    `sketches`.
     """
 
     path: str
@@ -86,7 +86,7 @@ class Footer:
 
     @property
     def shape(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Files of one shape are read together."""
+        """The columns' paths: files with the same shape are read together."""
         return tuple((place.column.identity, place.path) for place in self.found)
 
 
@@ -167,7 +167,7 @@ class ReaderBuild:
         return sketch(file, work, read)
 
     def _rows(self, read: DataFrame, found: Sequence[Found], work: Sequence[Work]) -> DataFrame:
-        """Select the input of `_sketch`: the path, then the columns of the sketches."""
+        """Select the input of `_sketch`: the path, then the columns to read."""
         leaves = [F.col(quote_path(place.path)).alias(f"c{i}") for i, place in enumerate(found)]
         return read.select("_metadata.file_path", *leaves)
 
@@ -178,7 +178,7 @@ class ReaderBuild:
         columns: Sequence[TableColumn],
         work: Sequence[Work],
     ) -> Footer | None:
-        """None for a file that is not there, or not as the table lists it."""
+        """Read a footer; None if the file is missing, or differs from what the table lists."""
         try:
             path, system, status = self._status(hadoop, file)
             size, modified = int(status.getLen()), int(status.getModificationTime()) * 1_000_000
@@ -186,7 +186,7 @@ class ReaderBuild:
                 return None
             if self._dated:
                 require_same_time(modified, file["stamp"])
-            # With its status it is not asked for again.
+            # Passing the status saves a request for it.
             stream = system.openFile(path).withFileStatus(status).build().get()
             is_small = size <= _SMALL and not self._reads_all
             try:
@@ -209,7 +209,7 @@ class ReaderBuild:
         return path, system, system.getFileStatus(path)
 
     def _tail(self, stream: Any, size: int, first: int) -> bytes:
-        """Return the end of a Parquet file, as a file without data; at first, fetch some bytes."""
+        """Return a Parquet file's footer as a file without data; fetch `first` bytes first."""
         jvm: Any = self._spark._jvm
 
         def last(n: int) -> bytes:
@@ -234,7 +234,7 @@ class ReaderBuild:
     def _read(
         self, group: Sequence[tuple[dict[str, Any], Footer]], work: Sequence[Work]
     ) -> list[pa.Table]:
-        """Entries; where Spark fails on a file, those of the others."""
+        """Build entries; if Spark fails on a file, those of the others."""
         try:
             return [self._job(group, work)]
         except (PySparkException, Py4JError):
@@ -246,7 +246,7 @@ class ReaderBuild:
         conf = self._spark.conf
         for key, value in _SETTINGS.items():
             conf.set(key, value)
-        # A file is never split: a sketch is made in one piece.
+        # Never split a file: a sketch is built in one piece.
         for key in ("maxPartitionBytes", "openCostInBytes"):
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
         jvm: Any = self._spark._jvm
@@ -261,7 +261,7 @@ class ReaderBuild:
     ) -> pa.Table:
         by_path = {footer.path: (file, footer) for file, footer in group}
         read = self._read_of(group)
-        sketch = self._sketch  # sent to executors without the session
+        sketch = self._sketch  # so that the session is not sent to executors
 
         def sketch_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for path, parts in itertools.groupby(_runs(batches), key=lambda run: run[0]):
@@ -286,7 +286,7 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
     written = footer.metadata.metadata or {}
     zoned = b"org.apache.spark.version" not in written or b"org.apache.spark.timeZone" in written
     if place.oldest is not None and column.type == "timestamp" and not zoned:
-        # Spark has rebased these by a time zone of its own, up to and past the limit.
+        # Spark rebased these in a time zone that it did not record: keep a day's distance.
         return replace(place, oldest=place.oldest + _DAY)
     return place
 
@@ -312,5 +312,5 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, pa.RecordBat
 
 
 def quote_path(path: Sequence[str]) -> str:
-    """Quote a path of names for Spark."""
+    """Return a nested column's names as one quoted name for Spark: `` `a`.`b` ``."""
     return ".".join(map(quote, path))

@@ -4,8 +4,8 @@ Spark's configuration of an object store becomes the arguments of Arrow's file s
 again for each batch of files, because its credentials may expire after an hour. If it has a setting
 that Arrow does not support (a client-side key, a signer, a proxy), Spark reads the files.
 
-Secrets travel to the tasks in their code, as Hadoop's configuration does, and are in no plan, no
-description of a job, no setting and no text of these classes.
+Secrets reach the tasks within their code, as Hadoop's configuration does. They are in no plan, job
+description, setting or text of these classes.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Opens paths (`skipping.tables.filesystem.Locate`): by root, `s3a://bucket`, where the session
-    says how, and all others as this process can.
+    """Opens paths (`Locate`) under the `opened` roots as the session does, others as Python can.
 
-    `beyond` are the roots that only Spark can read, with why.
+    A root is like `s3a://bucket`. `beyond` are the roots that only Spark can read, with the
+    reasons.
     """
 
     opened: Mapping[str, Opened]
     beyond: Mapping[str, str]
 
     def __call__(self, path: str) -> tuple[pafs.FileSystem, str]:
-        """The file system of a path and the path in it; raises TableError."""
+        """Return the file system of a path and the path in it; raise TableError if it cannot."""
         root = "/".join(path.split("/", 3)[:3])
         if root in self.beyond:
             raise TableError(f"Arrow cannot open {root} as the session does: {self.beyond[root]}")
@@ -106,17 +106,17 @@ def session_storage(spark: SparkSession, paths: pa.ChunkedArray) -> Storage:
         jvm: Any = spark._jvm
         try:
             kind = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
-            asked = _ASKED.get(kind.getName())
+            read_settings = _READERS.get(kind.getName())
         except Py4JError:
             continue  # Hadoop does not know the scheme
-        if asked is None:
+        if read_settings is None:
             continue
         try:
-            opened[root] = asked(jvm, hadoop, root, authority)
+            opened[root] = read_settings(jvm, hadoop, root, authority)
         except UnfollowedError as unfollowed:
             beyond[root] = str(unfollowed)
-        except Py4JError:  # whose text may have any of the configuration
-            beyond[root] = f"{kind.getSimpleName()} does not say how"
+        except Py4JError:  # its text may contain any part of the configuration
+            beyond[root] = f"{kind.getSimpleName()} did not return its settings"
     return Storage(opened, beyond)
 
 
@@ -148,7 +148,7 @@ def _region(bucket: str) -> str:
     try:
         return str(pafs.resolve_s3_region(bucket))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise UnfollowedError("the region of the bucket is not known") from error
+        raise UnfollowedError("the region of the bucket is unknown") from error
 
 
 def _azure(jvm: Any, hadoop: Any, root: str, authority: str) -> Opened:
@@ -180,10 +180,10 @@ def _getter(conf: Any) -> Callable[[str], str]:
     return get
 
 
-_ASKED: Mapping[str, Callable[[Any, Any, str, str], Opened]] = {
+_READERS: Mapping[str, Callable[[Any, Any, str, str], Opened]] = {
     "org.apache.hadoop.fs.s3a.S3AFileSystem": _s3,
     "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem": _azure,
     "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": _azure,
     "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem": _google,
 }
-"""By Hadoop's class. Another class under a known scheme may do anything, so it is not used."""
+"""By Hadoop's class. A class that is not listed may do anything, so Spark reads its files."""

@@ -53,7 +53,7 @@ _S3_ONLY = {
     "fs.s3a.requester.pays.enabled": ("false",),
     "fs.s3a.endpoint.fips": ("false",),
 }
-"""Settings of S3A that Arrow cannot follow, and their values that change nothing."""
+"""Settings of S3A that Arrow cannot follow, and values with which they change nothing."""
 
 _AWS = re.compile(r"(?:.*\.)?amazonaws\.com(?:\.cn)?")
 _REGIONAL = re.compile(r"s3[.-]((?:[a-z]+-)+\d+)\.amazonaws\.com(?:\.cn)?")

@@ -1,4 +1,4 @@
-"""Our functions as tasks of Spark's Python workers."""
+"""Run functions as tasks of Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\
 
 
 def as_task(function: _OfBatches) -> _OfBatches:
-    """Wrap a task's function, so that the next task of the worker starts faster."""
+    """Wrap a task's function so that the worker's next task starts faster."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from function(batches)
@@ -30,10 +30,10 @@ def as_task(function: _OfBatches) -> _OfBatches:
 
 
 def _forget_archives() -> None:
-    """Remove the cached finders of Spark's archives: Python creates them again when it needs
-    them, from a cached list of the contents.
+    """Remove the cached finders of Spark's archives.
 
-    Before each task Spark makes all finders read these lists again (`invalidate_caches`), for
+    When Python needs a finder, it creates it again from a cached list of the archive's contents.
+    Before each task, Spark makes all finders read these lists again (`invalidate_caches`), for
     pyspark.zip once for each package in it. This takes 0.13 s, but the archives do not change.
     """
     for path, finder in list(sys.path_importer_cache.items()):

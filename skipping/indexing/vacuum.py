@@ -1,4 +1,4 @@
-"""Which entries of an index no version of its table can read any more."""
+"""Remove the entries of files that no version of the table can read any more."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["vacuum"]
 
 
 def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
-    """Remove entries of files that no live version of the table can read; how many."""
+    """Remove entries of files that no live version of the table can read; return their number."""
     files = store.catalogue(index).files
     listed = table.files()
     candidates = files.filter(find_identities(files, listed).is_null())
     paths = candidates["path"].combine_chunks()
-    # An entry with a live path that is not live itself was replaced.
+    # If only the path of an entry is listed, not its identity, the file was replaced.
     replaced = pc.is_in(paths, value_set=listed["path"].combine_chunks())
     gone = pc.or_(replaced, pc.invert(table.find_reachable(paths)))
     ordinals = candidates["ordinal"].combine_chunks().filter(gone)

@@ -18,7 +18,7 @@ from skipping.tables.composites import by_identity
 
 
 class Binding:
-    """Replaces column names in leaves by identities, and values by normalised ones."""
+    """Binds leaves to an index: replaces column names by identities, and normalises values."""
 
     def __init__(self, columns: Columns, indexed: Sequence[IndexedColumn] = ()) -> None:
         """`indexed` are the columns of the index, multi-column ones among them."""
@@ -44,7 +44,7 @@ class Binding:
         return map_leaves(asked, lambda each: replace(each, column=column.identity))
 
     def _tuples(self, composite: IndexedColumn, leaf: In) -> Predicate:
-        """Accept tuples that a join made: they have identities instead of names."""
+        """Accept the tuples of a join; they already have identities instead of names."""
         column = by_identity(composite, self._columns)
         if column is None:
             return Unknown(f"{composite.name} is no longer a multi-column index of the table")

@@ -1,8 +1,8 @@
 """Derive predicates on multi-column indexes from predicates on single columns.
 
 `a = 1 AND b IN (2, 3)` holds only in rows whose (a, b) is one of (1, 2), (1, 3). An Or has the
-tuples of all its operands. The leaf on the tuples is added to an And, which keeps its meaning:
-each row that satisfies the other conditions satisfies it as well.
+tuples of all its operands. The leaf on the tuples is added to the And. This does not change what
+the And means: each row that satisfies the other operands satisfies the leaf, too.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from providers.values import Domain, encode
 from skipping.model.definition import Definition
 
 MOST = 200_000
-"""The most tuples of one lookup; nested Ors count each time that they are built."""
+"""Maximum of tuples in a lookup; tuples of nested Ors count once for each level."""
 
 MOST_BYTES = 1 << 25
-"""The most bytes of these tuples."""
+"""Maximum of bytes of these tuples."""
 
 MOST_COMBINED = 1_000
-"""The most tuples of one And: most combinations of many values are in no row."""
+"""Maximum of tuples of one And: with many values, most combinations occur in no row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """A multi-column index: its identity, and the query's domains of its columns by identity."""
+    """A multi-column index: its identity, and the domains of its columns in the query."""
 
     identity: str
     parts: Mapping[str, Domain]
@@ -40,14 +40,14 @@ class Composite:
 
 @dataclass(slots=True)
 class _Budget:
-    """The tuples, their bytes, and the leaves that one lookup may still add."""
+    """The leaves, tuples and bytes of tuples that a lookup may still add."""
 
     leaves: int
     tuples: int = MOST
     bytes: int = MOST_BYTES
 
     def takes(self, tuples: int, size: int) -> bool:
-        """Return whether these may still be built; if so, count them."""
+        """Return whether these tuples may still be built; if so, count them."""
         if tuples > self.tuples or size > self.bytes:
             return False
         self.tuples -= tuples
@@ -57,13 +57,13 @@ class _Budget:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A predicate, and leaves on tuples that it implies, by identity, which are not in it yet."""
+    """A predicate, and the leaves on tuples that it implies but does not contain, by identity."""
 
     predicate: Predicate
     tuples: Mapping[str, In]
 
     def with_tuple_leaves(self, but: Sequence[str] = ()) -> Predicate:
-        """Return the predicate with the leaves on tuples."""
+        """Return the predicate with these leaves added, except for the identities `but`."""
         leaves = [leaf for identity, leaf in self.tuples.items() if identity not in but]
         if not leaves:
             return self.predicate
@@ -72,9 +72,10 @@ class _Found:
 
 
 def joined_tuples(definition: Definition, keys: Mapping[str, Keys]) -> tuple[In, ...]:
-    """Return leaves on multi-column indexes, for those whose columns all have keys.
+    """Return leaves on the multi-column indexes whose columns all have keys.
 
-    Keys are the rows of one dimension, by identity: a row with a null has no tuple.
+    `keys` are columns of one dimension, by identity of the table's column. A row with a null has no
+    tuple.
     """
     found: dict[str, In] = {}
     for indexed in definition.columns:
@@ -100,19 +101,19 @@ def with_tuples(
         predicate,
         leaf=lambda leaf: _Found(leaf, {}),
         join=lambda node, legs: (
-            _of_all(legs, composites, budget) if isinstance(node, And) else _of_one(legs, budget)
+            _fold_and(legs, composites, budget) if isinstance(node, And) else _fold_or(legs, budget)
         ),
     )
     return found.with_tuple_leaves()
 
 
-def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:
-    """Fold an And: of several operands with tuples, the one with the fewest is enough."""
+def _fold_and(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:
+    """Fold an And: of several operands with tuples, use the one with the fewest."""
     own = [leg.predicate for leg in legs if not isinstance(leg.predicate, And | Or | Unknown)]
-    told = {leaf.column for leaf in own}
+    has_leaf = {leaf.column for leaf in own}
     tuples: dict[str, In] = {}
     for composite in composites:
-        if composite.identity in told:
+        if composite.identity in has_leaf:
             continue  # a join has provided its tuples
         known = [leg.tuples[composite.identity] for leg in legs if composite.identity in leg.tuples]
         if (product := _product(own, composite, budget)) is not None:
@@ -122,8 +123,8 @@ def _of_all(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Bu
     return _Found(And(tuple(leg.predicate for leg in legs)), tuples)
 
 
-def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
-    """Fold an Or: it has the tuples that all operands have; others are added to their operands."""
+def _fold_or(legs: Sequence[_Found], budget: _Budget) -> _Found:
+    """Fold an Or: it has tuples if all operands do; else they are added to the operands."""
     tuples: dict[str, In] = {}
     for identity in legs[0].tuples if legs else ():
         known = [leg.tuples[identity].values for leg in legs if identity in leg.tuples]
@@ -140,7 +141,10 @@ def _of_one(legs: Sequence[_Found], budget: _Budget) -> _Found:
 
 
 def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In | None:
-    """Return all tuples of the columns' values; None if one has none, or there are too many."""
+    """Return all combinations of the columns' values; None if there are too many.
+
+    Also None if a column has no list of values.
+    """
     keys: list[pa.Array] = []
     for column, domain in composite.parts.items():
         values = [
@@ -162,7 +166,7 @@ def _product(own: Sequence[Leaf], composite: Composite, budget: _Budget) -> In |
 
 
 def _values(leaf: Leaf, domain: Domain) -> pa.Array | None:
-    """Return the values that a leaf allows for its column; None without a list of values."""
+    """Return the values that a leaf allows for its column; None if it has no list of values."""
     if not fits(leaf, domain):
         return None
     match leaf:

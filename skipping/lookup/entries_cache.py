@@ -1,8 +1,8 @@
-"""The files of a store's indexes, cached in this process.
+"""Cache the entries of a store's indexes in this process.
 
-Each index is read once, completely, and then brought up to date with what changed. The first read
-of a large index can take longer than a query may wait: the query then continues with the files
-that were read so far, and the read goes on in the background.
+Each index is read once, completely, and then updated with changes. The first read of a large index
+can take longer than a query may wait. The query then continues with the files that were read so
+far, and the read continues in the background.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CachedEntries:
         return cls(entries, secrets.token_hex(8))
 
     def advance(self, newest: Catalogue) -> CachedEntries:
-        """Return newer entries, in the same lineage if these files keep their positions."""
+        """Return newer entries; the lineage stays if they begin with these files in this order."""
         # Comparing ordinals is enough: within one history of a store an ordinal is never reused.
         old, new = (each.files["ordinal"].to_numpy() for each in (self.entries, newest))
         extends = np.array_equal(old, new[: len(old)])
@@ -89,7 +89,7 @@ class EntriesCache:
             return self._partial.get(index) if loaded is None else loaded[1]
 
     def expire(self) -> None:
-        """Refresh each index at its next use, although `ttl` is not over."""
+        """Refresh each index at its next use, even if `ttl` is not over."""
         with self._lock:
             self._complete = {i: (-math.inf, cached) for i, (_, cached) in self._complete.items()}
 
@@ -101,7 +101,7 @@ class EntriesCache:
 
     @contextmanager
     def drop_if_stale(self, index: IndexId) -> Iterator[None]:
-        """Drop the entries of an index if the store went back in time: the next use reads all."""
+        """If the store went back to an older state, drop the entries: the next use reads all."""
         try:
             yield
         except Rewound:
@@ -127,7 +127,7 @@ class EntriesCache:
         return cached
 
     def _advance(self, index: IndexId, newest: Catalogue) -> CachedEntries:
-        """Cache what a first read has so far, unless another read got further."""
+        """Cache what a first read has so far, unless another read has got further."""
         with self._lock:
             if index in self._complete:
                 return self._complete[index][1]

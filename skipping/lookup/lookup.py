@@ -1,4 +1,4 @@
-"""From a predicate to the files that one index prunes.
+"""Find the files that one index prunes for a predicate.
 
     leaves of the predicate -> tests of each index type -> one request to the store for all tests
     -> a bitmap of pruned ordinals for each test -> And and Or over the bitmaps
@@ -38,7 +38,7 @@ _lookups: weakref.WeakSet[Lookup] = weakref.WeakSet()
 class PredicateStats:
     """The files that one sketch prunes for one leaf of a predicate.
 
-    `source` names the table whose join keys the leaf holds.
+    `source` names the table that provided the leaf's join keys.
     """
 
     label: str
@@ -50,9 +50,10 @@ class PredicateStats:
 class LookupResult:
     """The files that an index prunes for a predicate.
 
-    `pruned` holds ordinals of `files`, the index's entries at `generation` as far as they were
-    read. A file that is not among them must be read. `lineage` is that of `CachedEntries`. `unused`
-    gives a reason for each part of the predicate that the index cannot evaluate.
+    `pruned` has ordinals of `files`. These are the index's entries at `generation`, or those that
+    were read so far. A file that is not among them must be read. `lineage` is that of
+    `CachedEntries`. `unused` gives a reason for each part of the predicate that the index cannot
+    evaluate.
     """
 
     index: IndexId
@@ -102,7 +103,7 @@ class Lookup:
         )
 
     def expire(self) -> None:
-        """Read the store again at the next use, although `ttl` is not over."""
+        """Read the store again at the next use, even if `ttl` is not over."""
         self._definitions = None
         self.entries.expire()
         self.on_change()
@@ -110,7 +111,7 @@ class Lookup:
     def definitions(
         self, *, fresh: bool = False, timeout: float | None = None
     ) -> Mapping[TableId, Definition]:
-        """Return the live indexes by table; with `fresh`, read the store in any case.
+        """Return the live indexes by table; if `fresh`, always read the store.
 
         Raises StoreError after `timeout` seconds, or if the store fails.
         """
@@ -133,7 +134,7 @@ class Lookup:
     ) -> LookupResult:
         """Find the files that the index prunes for a predicate with normalised values.
 
-        The predicate names columns by identity; `columns` describes them as the query has them.
+        The predicate names columns by identity; `columns` has their names and types in the query.
         Raises StoreError after `timeout` seconds, or if the store fails.
         """
         deadline = time.monotonic() + timeout
@@ -163,7 +164,7 @@ class Lookup:
             BitMap() if translated is None else find_prunable(translated, get_bitmap, all_files),
             tuple(
                 PredicateStats(label, find_prunable(part, get_bitmap, all_files), source)
-                for label, source, part in translator.legs(translated)
+                for label, source, part in translator.labelled_leaves(translated)
             ),
             tuple(dict.fromkeys(translator.unused)),
             entries.files,
@@ -175,7 +176,7 @@ def shared_lookup(store: IndexStore, settings: Settings) -> Lookup:
     """Return the process's shared lookup for a store and these settings.
 
     It keeps what it has read, or is still reading, for the next caller. The process shares the
-    _MAX_SHARED lookups that were used last.
+    _MAX_SHARED most recently used lookups.
     """
     # A Lookup keeps its store alive, so no other store gets the same id meanwhile.
     key = id(store), settings.cache_ttl, settings.providers, settings.explain_values

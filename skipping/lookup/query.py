@@ -27,8 +27,8 @@ from skipping.tables import Columns, Table
 class IndexQuery:
     """Queries one index. Raises StoreError, and DefinitionError for a predicate that does not fit.
 
-    A predicate may be SQL text. Then `zone` is the session's time zone, and `strings` tells how the
-    session's Spark reads string literals: those that it reads differently are refused.
+    A predicate may be SQL text. Then `zone` is the session's time zone, and `strings` says how the
+    session's Spark reads string literals; those that it reads differently raise an error.
     """
 
     store: IndexStore
@@ -38,7 +38,7 @@ class IndexQuery:
     strings: Strings | None = None
 
     def find_prunable(self, predicate: Predicate | str, columns: Columns) -> set[Identity]:
-        """Return the files that cannot match."""
+        """Return the identities of the files that cannot match."""
         found = self.find(predicate, columns)
         entries = found.files
         ordinals = np.array(found.pruned, np.int64)
@@ -58,7 +58,7 @@ class IndexQuery:
         )
 
     def why(self, predicate: Predicate | str, table: Table) -> pa.Table:
-        """List the files of a table's newest version with what prunes each; see `SkippingIndex`."""
+        """List the newest version's files, and what prunes each; see `SkippingIndex.why`."""
         found, live, ordinals = self._live(predicate, table)
         numbers = ordinals.fill_null(-1).to_numpy()
 
@@ -74,7 +74,7 @@ class IndexQuery:
         return pa.table(columns)
 
     def bind(self, predicate: Predicate | str, columns: Columns) -> Predicate:
-        """Return a predicate with identities of columns and normalised values."""
+        """Return the predicate with column identities and normalised values."""
         return self._bind(predicate, columns)[0]
 
     def _live(

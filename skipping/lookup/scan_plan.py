@@ -25,7 +25,7 @@ _BY_PARTITIONS = "by Spark's partition pruning"
 
 @dataclass(frozen=True, slots=True)
 class FunnelStep:
-    """A step of the funnel, and what remains after it: files, their bytes, or rows, if known."""
+    """A step of the funnel, and what remains after it: files, bytes of files, or rows, if known."""
 
     name: str
     files: int | None = None
@@ -37,8 +37,9 @@ class FunnelStep:
 class FunnelRow:
     """A row of the funnel, in the terminal and in a notebook.
 
-    `count` is a number of files, or rows for `rows`. If the name begins with a minus, the step
-    removed them, by what `note` names. `bar` is the range that remains or was removed, from 0 to 1.
+    `count` counts rows if the name is `rows`, else files. If the name begins with a minus, the step
+    removed these files, and `note` names the cause. `bar` is the range that remains or was removed,
+    from 0 to 1.
     """
 
     name: str
@@ -49,7 +50,7 @@ class FunnelRow:
 
     @property
     def removes(self) -> bool:
-        """Whether the step took files away."""
+        """Whether the step removed files."""
         return self.name.startswith("-")
 
     def __str__(self) -> str:
@@ -60,7 +61,7 @@ class FunnelRow:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys that a join collected for a scan, or why it has none.
+    """The keys that a join collected for a scan, or the reason why there are none.
 
     `keys` is their number; None if they are unavailable and every file is read. `what` is "keys" or
     "ranges". `seconds` is the time to collect them. `how` describes their source: the join's own
@@ -87,13 +88,13 @@ class KeySet:
 class ScanPlan:
     """Counts of files of one scan.
 
-    The table format would read `total` files, with `bytes` bytes, after its own steps in `format`.
+    The table format would read `total` files with `bytes` bytes, after its own steps in `format`.
     The index prunes `pruned` of them; `unknown` have no entry and are read. `legs` counts the files
-    that each test alone prunes. `opened` files were read; None if nothing ran. `reason` tells why
-    there was no lookup, `unused` why some conditions did not help. `keys` are the keys of joins.
-    `rows` are the rows that were read, and those that pass the filter on top of the scan. `seconds`
-    is the time of the lookup. A `cached` scan filled the cache that a query reads: an earlier query
-    opened its files. At least `without_match` opened files had no matching row; 0 if unknown.
+    that each leaf alone prunes. `opened` files were read; None if nothing ran. `reason` says why
+    there was no lookup, `unused` why conditions did not help. `keys` are the keys of joins. `rows`
+    are the rows that were read, and those that passed the filter above the scan. `seconds` is the
+    time of the lookup. A `cached` scan filled the cache that a query reads: an earlier query opened
+    its files. At least `without_match` opened files had no matching row; 0 if unknown.
     """
 
     table: str
@@ -116,20 +117,20 @@ class ScanPlan:
 
     @property
     def kept(self) -> int | None:
-        """Files that are read."""
+        """The number of files to read."""
         return None if self.total is None else self.total - self.pruned
 
     @property
     def kept_bytes(self) -> int | None:
-        """Bytes of the files that are read."""
+        """The bytes of the files to read."""
         return None if self.bytes is None else self.bytes - self.pruned_bytes
 
     @property
     def funnel(self) -> tuple[FunnelStep, ...]:
         """Return what remains after each step, in the order of the steps.
 
-        The table, its partitions, the format's statistics; the index; what Spark opened; the rows
-        it read there and those that its filter left.
+        The steps are the table, its partitions, the format's statistics, the index, the files that
+        Spark opened, the rows that it read there, and the rows that its filter left.
         """
         steps = list(self.format)
         if self.total is not None:
@@ -160,7 +161,7 @@ class ScanPlan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Further lines: the keys of joins, the time, and why no more files were skipped."""
+        """Further lines: the keys of joins, times, and why no more files were skipped."""
         return tuple(self._notes())
 
     def __str__(self) -> str:
@@ -180,11 +181,11 @@ class ScanPlan:
             for step in self.format
             if step.files is not None
         ]
-        # No files: Spark did not list them.
+        # 0 opened files: Spark may not have listed them.
         listed = self.total if self.total is not None else self.opened or None
         if counts and listed is not None:
             counts.append((_BY_PARTITIONS, listed))
-        # What the format and Spark pruned, if anything.
+        # Show these steps only if the format or Spark pruned files.
         if counts and counts[0][1] > min(files for _, files in counts):
             before = counts[0][1]
             yield keep("in the table", before, self.format[0].bytes)

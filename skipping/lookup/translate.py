@@ -36,16 +36,16 @@ from skipping.lookup.format import format_leaf
 from skipping.model.definition import Definition, IndexedColumn
 
 MOST_LEAVES = 4_096
-"""The most leaves of one lookup; the rest are treated as conditions that no index can evaluate."""
+"""Maximum of leaves in a lookup; the rest are treated as conditions that no index can evaluate."""
 
 FEW_TESTS = 4
-"""Tests of one leaf that do not count: most index types make no more."""
+"""Tests of a leaf that do not count for MOST_FURTHER: most index types need no more."""
 
 MOST_FURTHER = 6_144
-"""The most tests of one lookup beyond FEW_TESTS for each leaf: types with intervals make dozens."""
+"""Maximum of tests in a lookup beyond FEW_TESTS for each leaf: types with intervals make dozens."""
 
 _NOT_NULL = Compare | Between | Within | In | StartsWith | StartsWithAny
-"""The leaves that null never satisfies."""
+"""Leaves that null never satisfies."""
 
 USELESS = 0.5
 """The highest expected false-positive rate of a useful test."""
@@ -53,7 +53,7 @@ USELESS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class QueryColumn:
-    """A column of a query: display name, the domain of comparisons, Spark type."""
+    """A column of a query: its display name, its domain and its Spark type."""
 
     name: str
     domain: Domain
@@ -63,7 +63,7 @@ class QueryColumn:
 def composite_column(
     indexed: IndexedColumn, columns: Mapping[str, QueryColumn]
 ) -> QueryColumn | None:
-    """Return a multi-column index as a column of the query; None if it lacks one of the columns."""
+    """Return a multi-column index as a column of the query; None if a column of it is missing."""
     parts = [columns[identity] for identity in indexed.part_identities if identity in columns]
     if not parts or len(parts) < len(indexed.parts):
         return None
@@ -73,7 +73,7 @@ def composite_column(
 
 
 class PredicateTranslator:
-    """Translates one predicate for one index; notes the label of each part, and what is unused."""
+    """Translates one predicate for one index; records the labels of leaves, and the unused ones."""
 
     def __init__(
         self,
@@ -86,24 +86,26 @@ class PredicateTranslator:
         """`values`: whether labels and reasons show the values of conditions, which are data."""
         self._definition = definition
         composites = ((i.identity, composite_column(i, columns)) for i in definition.columns)
-        asked = {identity: column for identity, column in composites if column is not None}
-        self._columns = {**columns, **asked}
+        tuples = {identity: column for identity, column in composites if column is not None}
+        self._columns = {**columns, **tuples}
         self._composites = [
             Composite(i.identity, {part: columns[part].domain for part in i.part_identities})
             for i in {i.identity: i for i in definition.columns}.values()
-            if i.identity in asked
+            if i.identity in tuples
         ]
         self._providers = providers
         self._values = values
         # By id, as Arrow arrays in predicates do not hash. They stay alive, so ids stay unique.
         self._labelled: dict[int, tuple[str, str, IndexPredicate]] = {}
-        self._asked = 0
+        self._leaf_count = 0
         self._further = 0
         self._hinted: set[str] = set()
         self.unused: list[str] = []
 
-    def legs(self, predicate: IndexPredicate | None) -> Iterator[tuple[str, str, IndexPredicate]]:
-        """Yield label, source and part of a translated predicate, for each of its leaves."""
+    def labelled_leaves(
+        self, predicate: IndexPredicate | None
+    ) -> Iterator[tuple[str, str, IndexPredicate]]:
+        """Yield the label, source and tests of each leaf of a translated predicate."""
         todo = [predicate]
         while todo:
             node = todo.pop()
@@ -117,7 +119,7 @@ class PredicateTranslator:
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
             with_tuples(simplify(predicate), self._composites, MOST_LEAVES),
-            legs=lambda node: tuple(_telling(node.legs)) if isinstance(node, And) else node.legs,
+            legs=lambda node: tuple(_needed(node.legs)) if isinstance(node, And) else node.legs,
             leaf=self._leaf_or_unknown,
             join=self._join,
         )
@@ -126,10 +128,10 @@ class PredicateTranslator:
         if isinstance(leaf, Unknown):
             self.unused.append(_unanswerable(leaf))
             return None
-        if self._asked == MOST_LEAVES:
+        if self._leaf_count == MOST_LEAVES:
             self.unused.append(f"conditions beyond {MOST_LEAVES:,} are ignored")
             return None
-        self._asked += 1
+        self._leaf_count += 1
         return self._leaf(leaf)
 
     def _join(
@@ -139,19 +141,19 @@ class PredicateTranslator:
         if isinstance(node, And):
             return AllOf(answered) if answered else None
         if not legs:
-            return self._labels("a condition that is never true", "", AlwaysFalse())
+            return self._add_label("a condition that is never true", "", AlwaysFalse())
         if len(answered) < len(legs):
             return None
         columns = _tuple_columns(node)
         if not columns:
             return AnyOf(answered)
         names = ", ".join(self._columns[column].name for column in columns)
-        parts = [text for leg in answered for text, _, _ in self.legs(leg)]
+        parts = [text for leg in answered for text, _, _ in self.labelled_leaves(leg)]
         by = ", ".join(sorted({text.rpartition("  ")[2] for text in parts}))
         text = f"({names}) IN ({len(legs):,} tuples)  {by}"
-        return self._labels(text, "", AnyOf(answered))
+        return self._add_label(text, "", AnyOf(answered))
 
-    def _labels(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
+    def _add_label(self, text: str, source: str, part: IndexPredicate) -> IndexPredicate:
         self._labelled[id(part)] = (text, source, part)
         return part
 
@@ -162,20 +164,20 @@ class PredicateTranslator:
             text = format_leaf(leaf, column.name, column.type)
         source = leaf.source if isinstance(leaf, Compare | Between | Within | In) else ""
         if isinstance(leaf, In) and not leaf.negated and not len(leaf.values):
-            return self._labels(text, source, AlwaysFalse())
+            return self._add_label(text, source, AlwaysFalse())
         found: list[IndexPredicate] = []
         for indexed in self._definition.columns:
             if indexed.identity != leaf.column:
                 continue
-            translated = self._ask_kind(indexed, leaf, column, text)
+            translated = self._translate_for(indexed, leaf, column, text)
             if translated is not None:
-                found.append(self._labels(f"{text}  {indexed.kind}", source, translated))
+                found.append(self._add_label(f"{text}  {indexed.kind}", source, translated))
         if not found:
             self._hint(leaf, column, text)
         if not found and all(c.identity != leaf.column for c in self._definition.columns):
-            beside = [c for c in self._definition.columns if leaf.column in c.part_identities]
-            if not any(c.identity in self._columns for c in beside):
-                names = ", ".join(dict.fromkeys(c.name for c in beside))
+            composites = [c for c in self._definition.columns if leaf.column in c.part_identities]
+            if not any(c.identity in self._columns for c in composites):
+                names = ", ".join(dict.fromkeys(c.name for c in composites))
                 only = f", only {names}" if names else ""
                 self.unused.append(f"{text}: {column.name} is not in the index{only}")
         return AllOf(tuple(found)) if found else None
@@ -187,20 +189,20 @@ class PredicateTranslator:
         self._hinted.add(text)
         try:
             known = kinds(self._providers)
-        except SettingError:  # one cannot be loaded; the error shows where it is used
+        except SettingError:  # one cannot be loaded; whoever uses it gets the error
             return
-        useful = [kind for kind in known if _answers(known[kind], leaf, column)]
+        useful = [kind for kind in known if _is_supported(known[kind], leaf, column)]
         if len(useful) == 1:
             self.unused.append(
                 f"{text}: {useful[0]} on {column.name} can answer it: "
                 f"ALTER SKIPPING INDEX ON {self._definition.name} ADD ({column.name} {useful[0]})"
             )
 
-    def _ask_kind(
+    def _translate_for(
         self, indexed: IndexedColumn, leaf: Leaf, column: QueryColumn, text: str
     ) -> IndexPredicate | None:
         try:
-            # A read of files without a log may name any type, and Spark cuts an INT to a SMALLINT.
+            # A read of files without a log may declare any type; Spark cuts an INT to a SMALLINT.
             cuts = not self._definition.table.has_log and indexed.type != column.type
             if indexed.domain != column.domain or cuts:
                 self.unused.append(f"{text}: {column.name} was indexed as {indexed.type}")
@@ -211,7 +213,7 @@ class PredicateTranslator:
             provider = indexed.provider(self._providers)
             survival = provider.survival(leaf)
             if survival > USELESS:
-                # Kinds from elsewhere may lack it.
+                # Third-party index types may lack it.
                 sharper = getattr(provider, "sharper", lambda *_: None)(leaf, USELESS)
                 hint = "" if sharper is None else f"; {indexed.kind}({sharper}) can answer it"
                 self.unused.append(
@@ -219,30 +221,28 @@ class PredicateTranslator:
                     f"{hint}"
                 )
                 return None
-            translated = _rewritten(provider, leaf)
+            translated = _rewrite(provider, leaf)
         except Exception as error:
             # The index type is not installed here, or a third-party one raised an error; the
             # definition's other columns still serve.
             self.unused.append(f"{text}: {error}")
             return None
         if translated is None:
-            self.unused.append(f"{text}: {indexed.kind} has no opinion on it")
+            self.unused.append(f"{text}: {indexed.kind} does not support this condition")
             return None
         further = max(0, sum(1 for _ in tests(translated)) - FEW_TESTS)
         if self._further + further > MOST_FURTHER:
-            self.unused.append(f"{text}: {indexed.kind} is not used for so many conditions")
+            self.unused.append(f"{text}: {indexed.kind} is not used: there are too many conditions")
             return None
         self._further += further
-        # A new object each, which distinguishes equal tests of two leaves.
+        # A new object for each leaf distinguishes equal tests of two leaves.
         return map_tests(
             translated, lambda test: replace(test, sketch=f"{indexed.sketch}{test.sketch}")
         )
 
 
-def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
-    """Return the tests of an index type for a leaf. If it does not know a leaf that stands for
-    several, combine the tests of each.
-    """
+def _rewrite(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
+    """Return the tests of an index type for a leaf, or for each of the leaves it stands for."""
     translated = provider.rewrite(leaf)
     if translated is not None or not isinstance(leaf, Within | StartsWithAny):
         return translated
@@ -258,7 +258,7 @@ def _rewritten(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
 def _tuple_columns(node: Or) -> tuple[str, ...]:
     """Return the columns that every operand of an Or compares by equality, as tuples do.
 
-    Empty if an operand is anything else, or holds keys of a join.
+    Empty if an operand is anything else, or has keys of a join.
     """
     found: tuple[str, ...] = ()
     for leg in node.legs:
@@ -274,12 +274,12 @@ def _tuple_columns(node: Or) -> tuple[str, ...]:
     return found
 
 
-def _answers(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) -> bool:
-    """Return whether an index type, with its defaults, supports a leaf on a column."""
+def _is_supported(provider: type[SkippingProvider], leaf: Leaf, column: QueryColumn) -> bool:
+    """Return whether an index type with default parameters supports a leaf on a column."""
     try:
         made = provider.of((Column(column.name, column.domain),), {})
         return made.survival(leaf) <= USELESS and made.rewrite(leaf) is not None
-    except Exception:  # a type that cannot have this column, or anything somebody's may raise
+    except Exception:  # it refuses the column, or is third-party and raises anything
         return False
 
 
@@ -298,7 +298,7 @@ def _unanswerable(unknown: Unknown) -> str:
     return f"{unknown.reason or 'a condition'}: no index can answer it"
 
 
-def _telling(legs: Sequence[Predicate]) -> Iterator[Predicate]:
+def _needed(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     """Drop each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
     compared = {leg.column for leg in legs if isinstance(leg, _NOT_NULL)}
     for leg in legs:

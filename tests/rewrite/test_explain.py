@@ -423,7 +423,7 @@ class TestReasons:
         [
             ("other = 5", "other = ?: other is not in the index"),
             ("k > 1 OR id % 2 = 0", "id % ? = ?: no index can answer it"),
-            ("s LIKE '%5'", "s LIKE '%?': VALUE_LIST has no opinion on it"),
+            ("s LIKE '%5'", "s LIKE '%?': VALUE_LIST does not support this condition"),
             (
                 "s LIKE '%secret15%'",
                 "s LIKE '%?%': NGRAM on s can answer it: ALTER SKIPPING INDEX ON "

@@ -330,7 +330,7 @@ class TestShown:
         assert (row.catalog, row.covered, row["index"]) == ("parquet", None, facts["index"])
         assert row.flint_index_name == f"flint_parquet_file:{path}_skipping_index"
         spark.range(4).write.mode("append").parquet(path)
-        assert index.describe()["lag"] == "files came, changed or went"
+        assert index.describe()["lag"] == "files were added, changed or removed"
         index.drop()
 
     def test_files_of_a_store_have_a_size(

@@ -44,7 +44,7 @@ def test_what_was_out_of_reach_is_read_by_the_next_refresh(table: Table, tmp_pat
     state = index.state
     assert (state.status, state.unread, state.retries) == ("active", 1, 0)
     assert state.error is not None
-    assert f"1 file could not be read, to be tried again: file://{file}: " in state.error
+    assert f"1 file could not be read, and will be tried again: file://{file}: " in state.error
     assert (known(index), len(index.pending())) == (2, 1)
     # Not all the time: who follows the table waits.
     assert len(index.pending(retry=False)) == 0

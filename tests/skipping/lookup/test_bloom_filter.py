@@ -90,7 +90,10 @@ def test_files_without_the_value_are_pruned(store: IndexStore, files: pa.RecordB
     odd = {i for i in range(FILES) if i % 2}
     assert set(ask(store, definition, IsNull("k")).pruned) == set(range(FILES)) - odd
     found = ask(store, definition, Compare("k", "<", 5))
-    assert (len(found.pruned), found.unused) == (0, ("k < ?: BLOOM_FILTER has no opinion on it",))
+    assert (len(found.pruned), found.unused) == (
+        0,
+        ("k < ?: BLOOM_FILTER does not support this condition",),
+    )
 
 
 def test_what_is_stored_is_opened_by_pybloom(files: pa.RecordBatch) -> None:

@@ -118,7 +118,7 @@ class TestScan:
         path = folder / "1.parquet"
         pq.write_table(rows(7), path)
         assert index.scan("k = 7").count() == 1
-        assert repr(index).endswith("files came, changed or went behind>")
+        assert repr(index).endswith("files were added, changed or removed>")
         os.utime(path, (OLD + 60, OLD + 60))
         index.refresh()
         assert len(index.scan("k = 7").plan_files()) == 1
@@ -550,7 +550,7 @@ class TestArguments:
         index = SkippingIndex.create(folder, columns=["k MIN_MAX", "s VALUE_LIST"], store=store)
         assert index.store.location == f"sqlite:{store}"
         assert [i.kind for i in index.definition.columns] == ["MIN_MAX", "VALUE_LIST"]
-        assert f"does not exist: created={store.parent}" in caplog.text
+        assert f"folder of the index store: folder={store.parent}" in caplog.text
         assert SkippingIndex.on(folder, store=store).definition == index.definition
         with pytest.raises(Conflict, match=r"if_not_exists=True takes it as it is, SkippingIndex"):
             SkippingIndex.create(folder, "k MIN_MAX", store=store)

@@ -267,7 +267,7 @@ def test_a_default_of_version_3_is_unknown_in_older_files(spark: SparkSession, n
     integer = iceberg.types.Types.IntegerType.get()
     java(spark, name).updateSchema().addColumn("five", integer, None, default).commit()
     assert table.columns()["five"].physical.backfilled
-    assert sketched(table, "five") == "it is not in the file, whose rows read a default"
+    assert sketched(table, "five") == "the file lacks the column, so its rows read a default"
     spark.sql(f"REFRESH TABLE {name}")
     assert spark.table(name).collect() == [(1, 5)]
     insert(spark, name, "(2, 6)")
