@@ -177,7 +177,7 @@ def _ranges(leg: Between | Within) -> Iterable[_Range]:
 
 
 def _type_of_ends(leg: Predicate) -> pa.DataType | None:
-    """Return the Arrow type of a range's ends; None if there is none, or if it is not a range."""
+    """Return the Arrow type of a range's ends; None for anything else, or if Arrow has no type."""
     match leg:
         case Within(starts=starts):
             return starts.type

@@ -278,7 +278,8 @@ class _History:
     def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
         """Return the advice with its savings.
 
-        Ranges are evaluated; other forms take what the index type keeps for about as many keys.
+        Ranges are evaluated. Other forms use the files that the index type keeps for a similar
+        number of keys.
         """
         scans, files, size = 0, 0.0, 0.0
         span = None

@@ -99,7 +99,9 @@ class ColumnLeaves:
         return Or((In(self.name, values, negated=True), IsNull(self.name)))
 
     def comparable(self, values: pa.Array) -> pa.Array | None:
-        """Return null-free values in a type comparable with the column's; None if there is none."""
+        """Return null-free values in a type comparable with the column's; None if they have no such
+        type.
+        """
         if self._widest and pa.types.is_integer(values.type):
             return values.cast(self.type)
         return values if domain_of(values.type) == domain_of(self.type) else None

@@ -93,10 +93,7 @@ def define_index(
 def find_index(
     store: IndexStore, table: Table, *, likely: IndexId | None = None, timeout: float | None = None
 ) -> Versioned[Definition]:
-    """Return the result of `find_live_index`; raise NoIndex if there is none.
-
-    The error has the statement to run.
-    """
+    """Return the result of `find_live_index`, or raise NoIndex with the statement to run."""
     found = find_live_index(store, table, likely=likely, timeout=timeout)
     if found is not None:
         _require_readable(found.value)

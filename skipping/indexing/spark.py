@@ -31,7 +31,7 @@ The size of the first batch's entries is not known in advance, so `SLOT` limits 
 """
 
 READ = 1 << 30
-"""Bytes of files for each slot in a batch. Each batch is a job, so many small files go in one."""
+"""Bytes of files for each slot in a batch. Each batch is a job, so it gets a lot of small files."""
 
 SLOT = (128, 1024)
 """Min and max of files for each slot, in a batch whose entries have no known size."""

@@ -61,7 +61,7 @@ class FunnelRow:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The keys that a join collected for a scan, or the reason why there are none.
+    """The keys that a join collected for a scan, or why it collected no keys.
 
     `keys` is their number; None if they are unavailable and every file is read. `what` is "keys" or
     "ranges". `seconds` is the time to collect them. `how` describes their source: the join's own

@@ -119,7 +119,7 @@ class PredicateTranslator:
         self.unused.extend(map(_unanswerable, _unknowns(predicate)))
         return fold(
             with_tuples(simplify(predicate), self._composites, MOST_LEAVES),
-            legs=lambda node: tuple(_needed(node.legs)) if isinstance(node, And) else node.legs,
+            legs=lambda node: tuple(_reduce(node.legs)) if isinstance(node, And) else node.legs,
             leaf=self._leaf_or_unknown,
             join=self._join,
         )
@@ -242,7 +242,7 @@ class PredicateTranslator:
 
 
 def _rewrite(provider: SkippingProvider, leaf: Leaf) -> IndexPredicate | None:
-    """Return the tests of an index type for a leaf, or for each of the leaves it stands for."""
+    """Return the tests of an index type for a leaf, or else for each of the leaves in it."""
     translated = provider.rewrite(leaf)
     if translated is not None or not isinstance(leaf, Within | StartsWithAny):
         return translated
@@ -298,7 +298,7 @@ def _unanswerable(unknown: Unknown) -> str:
     return f"{unknown.reason or 'a condition'}: no index can answer it"
 
 
-def _needed(legs: Sequence[Predicate]) -> Iterator[Predicate]:
+def _reduce(legs: Sequence[Predicate]) -> Iterator[Predicate]:
     """Drop each `c IS NOT NULL` that another leaf on `c` implies; Spark adds those."""
     compared = {leg.column for leg in legs if isinstance(leg, _NOT_NULL)}
     for leg in legs:

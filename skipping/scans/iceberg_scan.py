@@ -213,14 +213,14 @@ class IndexedScan(EngineScan, DataScan):
                 case_sensitive=self.case_sensitive,
             )
             pruned = self._find_prunable(translate_pyiceberg(bound, columns, reading), columns)
-            pruned |= self._find_pruned_by_tests(reading)
+            pruned |= self._prune_by_tests(reading)
         except Exception as error:  # reading never fails because of an index
             log.warning("no file is skipped: %s", error)
             return tasks, f"no file is skipped: {first_line(error)}"
         kept = [task for task in tasks if _identity(task) not in pruned or self._counts(task)]
         return kept, None
 
-    def _find_pruned_by_tests(self, reading: Reading) -> set[Identity]:
+    def _prune_by_tests(self, reading: Reading) -> set[Identity]:
         """Find the files with no row for the tests and the predicates of engines.
 
         Both apply to rows as PyIceberg returns them, in the schema of the version that is read.
