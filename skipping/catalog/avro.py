@@ -1,8 +1,8 @@
-"""Avro files (manifests and lists of manifests), decoded with a check of every length.
+"""Decode Avro files (manifests and manifest lists), and check every length.
 
-PyIceberg decodes with a Cython class that does not check bounds: a length that is larger than its
-block returns whatever memory lies behind it, or ends the process. This decoder is pure Python,
-whose slices cannot leave the block. PyIceberg resolves the schemas and makes the records.
+PyIceberg decodes with a Cython class that does not check bounds: a length beyond the block returns
+the memory behind it, or crashes the process. This decoder is pure Python, whose slices cannot leave
+the block. PyIceberg resolves the schemas and creates the records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WIDEST = 70
 
 
 class Decoder(BinaryDecoder):
-    """Values of one block; raises ValueError for one that does not end in it."""
+    """Decodes the values of one block; raises ValueError if one does not end in it."""
 
     __slots__ = ("_at", "_data")
 
@@ -45,13 +45,13 @@ class Decoder(BinaryDecoder):
         start, end = self._at, self._at + n
         if n < 0 or end > len(self._data):
             raise ValueError(
-                f"an Avro value of {n} bytes, where {len(self._data) - start} are left"
+                f"an Avro value has {n} bytes, but only {len(self._data) - start} are left"
             )
         self._at = end
         return self._data[start:end]
 
     def skip(self, n: int) -> None:
-        """Leave out the next `n` bytes."""
+        """Skip the next `n` bytes."""
         self.read(n)
 
     def read_int(self) -> int:
@@ -66,18 +66,18 @@ class Decoder(BinaryDecoder):
                 number |= (byte & 0x7F) << shift
                 shift += 7
                 if shift > _WIDEST:
-                    raise ValueError("an Avro number of more than 64 bits")
+                    raise ValueError("an Avro number has more than 64 bits")
         except IndexError:
-            raise ValueError("an Avro number that does not end in its block") from None
+            raise ValueError("an Avro number does not end in its block") from None
         self._at = at + 1
         return (number >> 1) ^ -(number & 1)
 
     def read_bytes(self) -> bytes:
-        """Read the next bytes, which their number precedes."""
+        """Read the next byte string, after its length."""
         return self.read(self.read_int())
 
     def skip_int(self) -> None:
-        """Leave out the next number."""
+        """Skip the next number."""
         self.read_int()
 
 
@@ -87,20 +87,20 @@ def read_records(
     types: Mapping[int, Callable[..., Any]],
     enums: Mapping[int, Callable[..., Any]],
 ) -> Iterator[Any]:
-    """Yield the records of a file by a schema; raises ValueError for other data than Avro.
+    """Yield the records of a file, read with `schema`; raise ValueError if it is not Avro.
 
-    A file that is cut off raises, too: PyIceberg's own reader returns what came before the cut.
+    It raises for a truncated file, too; PyIceberg's own reader returns the records before the cut.
     """
     decoder = Decoder(data)
     header: AvroFileHeader = construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
     if header.magic != MAGIC:
-        raise ValueError("no Avro file")
+        raise ValueError("the file is not Avro")
     codec = header.compression_codec()
     reader: Reader = resolve_reader(header.get_schema(), schema, dict(types), dict(enums))
     while not decoder.at_end:
         count, block = decoder.read_int(), decoder.read_bytes()
         if decoder.read(SYNC_SIZE) != header.sync:
-            raise ValueError("an Avro block without its sync marker")
+            raise ValueError("an Avro block has no sync marker")
         inside = Decoder(codec.decompress(block) if codec else block)
         for _ in range(count):
             yield reader.read(inside)

@@ -1,4 +1,4 @@
-"""JSON from outside, parsed only if it cannot become much larger than its text."""
+"""Parse untrusted JSON only if it cannot become much larger than its text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["TooManyParts", "check_parts", "read_json"]
 
 
 class TooManyParts(ValueError):
-    """JSON that is refused for the number of its parts."""
+    """JSON with too many parts."""
 
 
 def check_parts(text: bytes, most: int) -> None:
@@ -19,13 +19,13 @@ def check_parts(text: bytes, most: int) -> None:
     bytes: 64 MiB of `[],` would take 1.3 GiB.
     """
     if sum(map(text.count, (b",", b":", b"[", b"{"))) > most:
-        raise TooManyParts(f"JSON of more than {most} parts")
+        raise TooManyParts(f"the JSON has more than {most:,} parts")
 
 
 def read_json(text: bytes, most: int) -> Any:
-    """Parse a JSON text with at most `most` parts; raises ValueError for any other text."""
+    """Parse a JSON text with at most `most` parts; raise ValueError for any other text."""
     check_parts(text, most)
     try:
-        return json.loads(text.decode())  # UTF-8, and nothing that looks like UTF-16
+        return json.loads(text.decode())  # only UTF-8; `json` would detect UTF-16, too
     except RecursionError as error:
-        raise ValueError("JSON that is nested too deep") from error
+        raise ValueError("the JSON is nested too deeply") from error

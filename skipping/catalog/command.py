@@ -39,57 +39,61 @@ def _arguments() -> argparse.ArgumentParser:
         prog="file-skipping catalog",
         description="An Iceberg REST catalog that plans scans with the index.",
     )
-    parser.add_argument("--upstream", required=True, metavar="URI", help="the catalog behind")
     parser.add_argument(
-        "--host", default="127.0.0.1", help="where it listens; unless given loopback"
+        "--upstream", required=True, metavar="URI", help="the catalog to forward to"
     )
     parser.add_argument(
-        "--port", type=int, default=8181, help="unless given 8181; 0: any that is free"
+        "--host", default="127.0.0.1", help="the address to listen on (default: loopback)"
     )
     parser.add_argument(
-        "--ca", metavar="FILE", help="who vouches for the upstream, if not the usual"
+        "--port", type=int, default=8181, help="the port (default: 8181; 0: any free port)"
     )
     parser.add_argument(
-        "--page", type=_count, default=5_000, metavar="N", help="tasks in one answer, at most"
+        "--ca",
+        metavar="FILE",
+        help="certificate authorities of the upstream, instead of the system's",
+    )
+    parser.add_argument(
+        "--page", type=_count, default=5_000, metavar="N", help="maximum of tasks in a response"
     )
     parser.add_argument(
         "--key",
         metavar="FILE",
-        help=f"{_KEY} random bytes or more, by which services take each other's pages",
+        help=f"at least {_KEY} random bytes; services with the same key accept each other's pages",
     )
     parser.add_argument(
         "--workers",
         type=_count,
         default=bounds.workers,
         metavar="N",
-        help="processes that read metadata and manifests, at most",
+        help="maximum of processes that read metadata and manifests",
     )
     parser.add_argument(
         "--worker-memory",
         type=_count,
         default=bounds.memory >> 20,
         metavar="MiB",
-        help="memory that each of them may take",
+        help="maximum memory of each of these processes",
     )
     parser.add_argument(
         "--share-port",
         action="store_true",
-        help="let the next service begin to listen before this one ends",
+        help="let another service listen on the port before this one ends",
     )
     parser.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="key=value",
-        help="a setting, as spark.skipping.store=sqlite:/var/lib/skipping.db; the environment's "
-        "SKIPPING_STORE and its kin count as well",
+        help="a setting, such as spark.skipping.store=sqlite:/var/lib/skipping.db; environment "
+        "variables such as SKIPPING_STORE are read, too",
     )
     parser.add_argument(
         "--io",
         action="append",
         default=[],
         metavar="key=value",
-        help="a property for reading manifests, as PyIceberg has it: s3.region=eu-central-1",
+        help="a property of PyIceberg for reading manifests, such as s3.region=eu-central-1",
     )
     return parser
 
@@ -106,7 +110,7 @@ def _key(path: str) -> bytes:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"a number above zero, not {text}")
+        raise argparse.ArgumentTypeError(f"takes a number above zero, not {text}")
     return int(text)
 
 
@@ -138,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (given.host, given.port), backlog=512, reuse_port=given.share_port
         )
     except (OSError, ValueError, SkippingError) as error:  # the port cannot be shared: ValueError
-        print(f"no catalog: {error}", file=sys.stderr)
+        print(f"the catalog cannot start: {error}", file=sys.stderr)
         return 1
     indexes = Indexes(store, settings)
     app = application(upstream, indexes, workers=workers, io=pairs["io"], limits=limits, key=key)
@@ -149,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limit_concurrency=4 * limits.requests,
         timeout_keep_alive=75,  # longer than clients keep a connection that they do not test
         access_log=False,  # paths name tables
-        proxy_headers=False,  # a client must not say which address it counts by
+        proxy_headers=False,  # a client must not choose the address that its limits apply to
         server_header=False,
         date_header=False,
         timeout_graceful_shutdown=10,
@@ -167,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _settings(conf: Mapping[str, str]) -> Settings:
-    """Merge the environment's settings with the command line's, which win; raises SettingError."""
+    """Merge the environment's settings with the command line's, which win; raise SettingError."""
     Settings.of(conf)
     keys = {key.removeprefix(PREFIX): value for key, value in conf.items()}
     for key in ("opensearch.user", "opensearch.password"):

@@ -1,4 +1,4 @@
-"""Client connections: idle ones are closed after a minute, earlier if there are too many."""
+"""Close idle client connections after a minute, or earlier if there are too many."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ASKING = 60.0
 """Seconds from a connection, or from the first byte of a request, to the end of its headers."""
 
 _OF_ONE_CLIENT = 128
-"""Connections of one client: twice the requests that it may have at a time."""
+"""Maximum of connections of one client: twice its maximum of concurrent requests."""
 
 
 def client_of(host: str) -> str:
-    """Return the client that an address counts for: an IPv4 address, or an IPv6 /64 network.
+    """Return the client that an address belongs to: an IPv4 address, or an IPv6 /64 network.
 
     >>> client_of("192.0.2.7"), client_of("2001:db8::1:2"), client_of("::ffff:192.0.2.7")
     ('192.0.2.7', '2001:db8::', '192.0.2.7')
@@ -36,7 +36,10 @@ def client_of(host: str) -> str:
 
 
 class Protocol(H11Protocol):
-    """Uvicorn's, which itself closes connections only that were idle after a request."""
+    """Uvicorn's protocol, which also closes connections that are slow to send a request.
+
+    Uvicorn itself closes only connections that are idle after a request.
+    """
 
     _timer: asyncio.TimerHandle | None = None
     _heard = 0.0
@@ -56,7 +59,7 @@ class Protocol(H11Protocol):
         self._make_room(others, (self.limit_concurrency or len(others) + 1) - 1)
 
     def data_received(self, data: bytes) -> None:
-        """Wait on until there is a request, and no longer."""
+        """Stop waiting once there is a request."""
         super().data_received(data)
         self._heard = self.loop.time()
         if self.cycle is None or self.cycle.response_complete:
@@ -65,7 +68,7 @@ class Protocol(H11Protocol):
             self._stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End waiting."""
+        """Stop waiting."""
         self._stop()
         super().connection_lost(exc)
 

@@ -1,10 +1,10 @@
-"""The files of a table's snapshots, cached between plans.
+"""Cache the files of a table's snapshots between plans.
 
-Reading manifests is nearly all of what a plan costs, so the files of a manifest are cached, and the
-list of files of a snapshot. A worker process has one cache for the one table and caller that it
-serves: no other table or caller can add files to it, or see them.
+Reading manifests takes most of a plan's time, so the files of each manifest and of each snapshot
+are cached. A worker process has one cache, for the only table and caller that it serves: no other
+table or caller can add files to it, or see them.
 
-Manifests are read as version 3 here, because PyIceberg's planner does not
+This module reads manifests as version 3, which PyIceberg's planner does not do
 (`pyiceberg_internals`).
 """
 
@@ -48,13 +48,13 @@ from skipping.stores import Identity
 __all__ = ["Entries", "File", "Files", "Ordinals", "PartitionTypes", "Read", "partition_types"]
 
 _PATH = 2147483546
-"""The field id of `file_path` in files of position deletes."""
+"""The field id of `file_path` in position delete files."""
 
 _CONTENT = ("data", "position-deletes", "equality-deletes")
 _PLACES = {named.name: place for place, named in enumerate(DATA_FILE_TYPE[3].fields)}
 
 Read: TypeAlias = Callable[[Sequence[str]], Iterable[bytes]]
-"""Reads whole files, one after the other; raises OSError, PermissionError, Denied."""
+"""Reads complete files, in sequence; raises OSError, PermissionError, Denied."""
 
 Ordinals: TypeAlias = npt.NDArray[np.int64]
 PartitionTypes: TypeAlias = Mapping[int, Sequence[PrimitiveType | None]]
@@ -72,7 +72,7 @@ class File:
 
     @property
     def identity(self) -> Identity:
-        """Path, size and number of records, by which an index finds its entry."""
+        """Path, size and number of records: the key of its entry in an index."""
         return self.data.file_path, self.data.file_size_in_bytes, self.data.record_count
 
     @property
@@ -93,7 +93,7 @@ class File:
     def _to_dict(self, types: PartitionTypes) -> dict[str, Any]:
         data = self.data
         kinds = types.get(data.spec_id or 0, ())
-        said: dict[str, Any] = {
+        members: dict[str, Any] = {
             "content": _CONTENT[int(data.content)],
             "file-path": data.file_path,
             "file-format": data.file_format.value.lower(),
@@ -113,11 +113,11 @@ class File:
             "key-metadata": None if data.key_metadata is None else data.key_metadata.hex(),
         }
         if data.content != DataFileContent.DATA:
-            said["equality-ids"] = data.equality_ids
-            said["referenced-data-file"] = _of(data, "referenced_data_file")
-            said["content-offset"] = _of(data, "content_offset")
-            said["content-size-in-bytes"] = _of(data, "content_size_in_bytes")
-        return {name: value for name, value in said.items() if value is not None}
+            members["equality-ids"] = data.equality_ids
+            members["referenced-data-file"] = _of(data, "referenced_data_file")
+            members["content-offset"] = _of(data, "content_offset")
+            members["content-size-in-bytes"] = _of(data, "content_size_in_bytes")
+        return {name: value for name, value in members.items() if value is not None}
 
 
 def _comparable(value: Any) -> Any:
@@ -132,11 +132,12 @@ def _of(data: DataFile, name: str) -> Any:
 
 
 class _Deletes:
-    """The files of deletes of a snapshot, and which of them apply to a data file.
+    """The delete files of a snapshot; finds those that apply to a data file.
 
-    See "Scan Planning" in Iceberg's specification: vectors by path, then alone; position deletes by
-    path or partition, of the same sequence number or a later one; equality deletes by partition, or
-    of a spec without one everywhere, of a later one.
+    See "Scan Planning" in Iceberg's specification. A deletion vector applies by path, and replaces
+    position deletes. Position deletes apply by path or partition, if their sequence number is not
+    lower. Equality deletes apply by partition, or everywhere if their spec has none, if their
+    sequence number is higher.
     """
 
     def __init__(self, files: Sequence[File], unpartitioned: frozenset[int]) -> None:
@@ -181,7 +182,7 @@ def _one_path(data: DataFile) -> str | None:
 class Files:
     """The live files of a snapshot.
 
-    `group` numbers the partition of each data file, `groups` has one file of each.
+    `group` has the number of each data file's partition; `groups` has one file of each partition.
     """
 
     data: Sequence[File]
@@ -237,7 +238,7 @@ class _Recent(Generic[_Held]):
 
 
 class Entries:
-    """Caches the files of the snapshots used last, at most `most` files in total."""
+    """Caches the files of recently used snapshots, at most `most` files in total."""
 
     def __init__(self, read: Read, most: int) -> None:
         self._read_files = read
@@ -247,8 +248,8 @@ class Entries:
     def files(self, metadata: TableMetadata, snapshot: Snapshot) -> Files:
         """Return the files of a snapshot.
 
-        Raises TableError if a manifest cannot be read, PermissionError and Denied for one that the
-        caller may not read.
+        Raises TableError if a manifest cannot be read, PermissionError and Denied if the caller is
+        not allowed to read it.
         """
         key = snapshot.snapshot_id, snapshot.manifest_list
         held = self._snapshots.get(key)

@@ -1,4 +1,4 @@
-"""Errors that clients of the REST catalog get."""
+"""Errors that the REST catalog returns to clients."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["Denied", "Refused", "as_refusal", "refuse_plan"]
 
 
 class Denied(Exception):
-    """The storage refuses a caller's credentials."""
+    """The storage rejects a caller's credentials."""
 
 
 class Refused(Exception):
-    """A request that gets an error: the status, and Iceberg's name for the error."""
+    """An error response: its HTTP status, and the error type of Iceberg's specification."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)

@@ -1,13 +1,13 @@
-"""Read the filters of scan requests: JSON from any client.
+"""Read the filters of Iceberg scan requests: JSON from any client.
 
-An unsupported part counts as true, above and below NOT. So the filter holds for each row that the
-client's own filter returns. One use of filters needs more: Spark does not evaluate conditions on
-partitions again, and counts rows by the files planned for them. So partitions are compared
-exactly, also by transforms (`bucket[16](id) = 3`), and a filter with an unsupported condition on
+An unsupported part is replaced with true, also below NOT. So the result holds for each row that the
+client's filter returns. Conditions on partitions must be exact, because Spark does not evaluate
+them again, and may compute counts from the planned files alone. So partition values are compared
+exactly, also through transforms (`bucket[16](id) = 3`). A filter with an unsupported condition on
 partition columns is not `exact`.
 
-A client uses the names of some schema: the current one, the snapshot's, or one from before a
-rename. A name is resolved only if it never belonged to another column.
+A client may use column names of the current schema, of the snapshot's schema, or from before a
+rename. A name is resolved only if it has always belonged to the same column.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _DEEPEST = 60
 """Maximum depth of alternating And, Or and Not; chains of one operator may have any length."""
 
 _MOST = 200_000
-"""Values in all lists of a filter; a second or two of work."""
+"""Maximum of values in all lists of a filter: a second or two of work."""
 
 _LEAF = 50
-"""Values that compare with a file in the time of a condition."""
+"""The cost of a condition, in values of a list."""
 
 _UNARY: dict[str, Any] = {
     "is-null": iceberg.IsNull,
@@ -146,7 +146,7 @@ class _Leaf:
         return iceberg.AlwaysTrue()
 
     def _is_truncated(self, schema: Schema, spec: PartitionSpec) -> bool:
-        """Return whether it has values so small that Java's truncation overflows to large ones."""
+        """Return whether a value is so small that Java's truncation overflows to a large one."""
         of = schema.find_type(self.id)
         if not isinstance(of, IntegerType | LongType):
             return False
@@ -178,7 +178,7 @@ _TRUE, _FALSE = _Joined(True), _Joined(False)
 class Filter:
     """A filter without NOT above its leaves, on the columns of `schema`.
 
-    `understood` is False if a part of it was not, and `exact` if that part may select partitions.
+    `understood`: every part was supported. `exact`: no unsupported part can select partitions.
     """
 
     schema: Schema
@@ -186,7 +186,7 @@ class Filter:
     understood: bool = True
     exact: bool = True
     column: str | None = None
-    """A column that the filter reads, by the client's name; None if that is unclear."""
+    """A column that the filter reads, by the client's name; None if no name was found."""
 
     @property
     def rows(self) -> Any:
@@ -199,7 +199,7 @@ class Filter:
 
 
 def read_filter(given: Any, names: Names) -> Filter:
-    """Convert a filter from `json.loads`; None is a filter that all rows satisfy. Never raises."""
+    """Convert a filter from `json.loads`. None is a filter that all rows satisfy. Never raises."""
     if given is None:
         return Filter(names.schema)
     reader = _Reader(names)
@@ -288,7 +288,7 @@ def _chain(given: Mapping[str, Any], type: str) -> Iterator[Any]:
 
 
 def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
-    """Return the column and the transform of a term; None for unsupported ones."""
+    """Return the column and the transform of a term; None for an unsupported one."""
     if isinstance(given, str):
         return given, IdentityTransform()
     if not isinstance(given, Mapping):
@@ -307,7 +307,7 @@ def _term(given: Any) -> tuple[str | None, Transform[Any, Any] | None]:
 
 
 def _value(given: Any, of: IcebergType) -> Any:
-    """Convert a JSON value for a PyIceberg column of a type; raises TypeError, ValueError."""
+    """Convert a JSON value for a PyIceberg column of a type; raise TypeError or ValueError."""
     if isinstance(given, Mapping) and str(given.get("type")).lower() == "literal":
         given = given.get("value")
     if given is None or isinstance(given, list | dict):
@@ -315,7 +315,7 @@ def _value(given: Any, of: IcebergType) -> Any:
     if isinstance(given, str) and isinstance(of, BinaryType | FixedType):
         return bytes.fromhex(given)
     if isinstance(given, str) and isinstance(of, IntegerType | LongType):
-        return int(given)  # which PyIceberg reads as a double, and cuts
+        return int(given)  # PyIceberg would parse a double and truncate it
     if isinstance(of, TimeType) and re.search(r"\.[0-9]{7}", str(given)):
         raise ValueError("finer than microseconds")
     if isinstance(given, str | float) and isinstance(of, DecimalType):
@@ -328,7 +328,7 @@ def _value(given: Any, of: IcebergType) -> Any:
     if isinstance(given, float) and not math.isfinite(given):
         raise ValueError("no number in JSON")
     if isinstance(of, FloatType) and isinstance(given, int | float):
-        # JSON spells a FLOAT as the DOUBLE that is nearest to it in decimals.
+        # JSON has a FLOAT in decimals, which Python parses to a DOUBLE near it.
         with np.errstate(over="ignore"):
             narrowed = float(np.float32(given))
         return narrowed if math.isfinite(narrowed) else given

@@ -1,10 +1,11 @@
-"""Create and check handles of the parts of a plan. A handle is signed and contains its part.
+"""Seal the parts of a plan as `plan-task` handles, and open them.
 
-So the service keeps no state for a client. A client with a handle must still be allowed to load the
-table. It has to plan again after `_LASTS` seconds, or at a service with another key. Positions of
-files are those in the manifests, the same for every reader.
+A handle is signed and contains its part, so the service keeps no state for a client. A client with
+a handle must still be allowed to load the table. It has to plan again after `_LASTS` seconds, or at
+a service with another key. Positions of files are those in the manifests, the same for every
+reader.
 
-A worker process packs a part, and only a worker unpacks it: to the service it is just bytes.
+A worker process packs a part, and only a worker unpacks it: the service does not look into it.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ __all__ = ["Handles", "Invalid"]
 
 _LASTS = 3600.0
 _GREATEST = 4 << 20
-"""Bytes that a handle may be unpacked to: places and a filter are far less."""
+"""Maximum of bytes of an unpacked handle; positions and a filter are far smaller."""
 
 
 class Invalid(Exception):
-    """No handle of this service, of this table, or not any more."""
+    """The handle is not from this service, is for another table, or has expired."""
 
 
 class Handles:
-    """Seals and opens handles with a key; without one with a key of its own."""
+    """Seals and opens handles with a key, by default a random one."""
 
     def __init__(self, key: bytes | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._key = secrets.token_bytes(32) if key is None else key
         self._clock = clock
 
     def seal(self, table: str, part: bytes) -> str:
-        """Return a handle of a part, for the table at a path."""
+        """Return a handle with a part, for the table at a path."""
         head = json.dumps({"table": table, "until": self._clock() + _LASTS}).encode()
         packed = zlib.compress(head + b"\n" + part, 1)
         return base64.urlsafe_b64encode(self._sign(packed) + packed).decode()
 
     def open(self, table: str, handle: str) -> bytes:
-        """Return the part of a handle; raises Invalid."""
+        """Return the part in a handle; raise Invalid."""
         try:
             raw = base64.urlsafe_b64decode(handle.encode())
         except ValueError:
@@ -52,8 +53,8 @@ class Handles:
             raise Invalid
         body = zlib.decompressobj().decompress(raw[32:], _GREATEST)
         head, _, part = body.partition(b"\n")
-        said = json.loads(head)
-        if said.get("table") != table or said["until"] < self._clock():
+        header = json.loads(head)
+        if header.get("table") != table or header["until"] < self._clock():
             raise Invalid
         return part
 

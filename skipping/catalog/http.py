@@ -50,13 +50,13 @@ def hash_caller(headers: Headers) -> bytes:
 
 
 def hash_payer(headers: Headers, caller: bytes) -> bytes:
-    """Return a digest of the caller's token, or the caller without a token."""
+    """Return a digest of the caller's token; without a token, return `caller`."""
     tokens = [value.split()[-1:] for key, value in headers if key.lower() == b"authorization"]
     return hashlib.sha256(b"".join(tokens[0])).digest() if tokens else caller
 
 
 def find_fault(headers: Headers) -> str | None:
-    """Return what is wrong with the headers of a request, if something is."""
+    """Return what is wrong with the headers of a request, or None."""
     if set(_BODY) <= {key.lower() for key, _ in headers}:
         return "a request with Content-Length and Transfer-Encoding"
     if sum(key.lower() == b"authorization" for key, _ in headers) > 1:
@@ -90,32 +90,32 @@ async def read_body(request: Request, most: int, timeout: float) -> AsyncIterato
 
 
 def drop_headers(headers: Headers, names: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the headers without some names, given in lower case."""
+    """Return the headers without these names (lower case)."""
     return [(key, value) for key, value in headers if key.lower() not in names]
 
 
 class ForwardedResponse(StreamingResponse):
-    """A body as it arrives; gives the connection to the upstream back in any case."""
+    """Forwards a body as it arrives; always releases the connection to the upstream."""
 
     def __init__(self, answer: httpx.Response, body: AsyncIterator[bytes]) -> None:
         super().__init__(body, status_code=answer.status_code)
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the response."""
         try:
             await super().__call__(scope, receive, send)
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Give the connection back, even if nothing was sent."""
+        """Release the connection, even if nothing was sent."""
         with anyio.CancelScope(shield=True):
             await self._answer.aclose()
 
 
 def forward(answer: httpx.Response, body: AsyncIterator[bytes] | None = None) -> ForwardedResponse:
-    """Return the upstream's response unchanged; `body` is given if its start was read."""
+    """Return the upstream's response unchanged; pass `body` if its start has been read."""
     made = ForwardedResponse(answer, answer.aiter_raw() if body is None else body)
     made.raw_headers = end_to_end(answer.headers.raw)
     if length := answer.headers.get("content-length"):

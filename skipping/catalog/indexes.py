@@ -1,4 +1,4 @@
-"""Looks up a table's index, and a predicate in it, for the worker processes."""
+"""Look up a table's index, and a predicate in it, for the worker processes."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ log = logging.getLogger("skipping")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """By ordinal whether a file is pruned, eight a byte, and the files that the index knows.
+    """The result of a lookup: a bit for each ordinal, set if its file is pruned; the index's files.
 
-    `state` is equal for equal files, which are an Arrow stream of path, size, stamp and ordinal.
+    Equal files have an equal `state`.
     """
 
     state: str
@@ -37,7 +37,7 @@ class Answer:
     _files: pa.Table
 
     def files(self) -> bytes:
-        """Return the files as an Arrow stream."""
+        """Return the files as an Arrow stream of path, size, stamp and ordinal."""
         sink = pa.BufferOutputStream()
         files = self._files.select(["path", "size", "stamp", "ordinal"])
         with pa.ipc.new_stream(sink, files.schema) as writer:
@@ -55,8 +55,8 @@ class Indexes:
 
     def of(self, metadata: Mapping[str, Any], io: Storage) -> Definition | None:
         """Return the index of a table; None without an index, or if the store is unreachable."""
-        # A table's writers choose its UUID and location. With those of another table they would
-        # learn the values in its files. The catalog decides where the table's metadata is.
+        # A table's writers choose its UUID and location. By taking those of another table, they
+        # could learn values in its files. But the catalog decides where the table's metadata is.
         settings = self._settings
         try:
             id = table_id(metadata)

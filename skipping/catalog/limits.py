@@ -1,4 +1,4 @@
-"""Limits on what clients may use at a time: requests, bytes in memory, and plans.
+"""Limit what clients may use at a time: requests, bytes in memory, and plans.
 
 Each limit has two parts: one for all clients together, and a smaller one for each client.
 """
@@ -21,10 +21,10 @@ __all__ = ["ByteLedger", "Limits", "PlanSlots", "RequestSlots"]
 class Limits:
     """The limits of a service.
 
-    `requests`, `of_one_client` and `plans` are numbers at a time. `held` and `held_of_one_client`
-    are bytes of requests and responses in memory at a time, `metadata` the bytes of a table's
-    metadata. The rest are seconds: `receiving` for a request or the upstream's response to arrive,
-    `sending` for a response to be taken, `waiting` for a plan to start.
+    `requests`, `of_one_client` and `plans` limit numbers at a time. `held` and `held_of_one_client`
+    limit the bytes of requests and responses in memory at a time, `metadata` the bytes of a table's
+    metadata. The rest are timeouts in seconds: `receiving` for a request or the upstream's
+    response, `sending` for a response to the client, `waiting` for a plan to start.
     """
 
     requests: int = 256
@@ -48,10 +48,12 @@ class RequestSlots:
 
     @contextmanager
     def admit(self, client: str) -> Iterator[ByteLedger]:
-        """Count a request until it has ended; raises Refused if there are too many."""
+        """Count a request until it ends; raise Refused if there are too many."""
         limits, requests = self._limits, self._requests
         if requests.total() >= limits.requests or requests[client] >= limits.of_one_client:
-            raise Refused(503, "ServiceUnavailableException", "too many requests at a time")
+            raise Refused(
+                503, "ServiceUnavailableException", "too many concurrent requests: retry later"
+            )
         requests[client] += 1
         ledger = ByteLedger(client, self._bytes, limits)
         try:
@@ -62,18 +64,18 @@ class RequestSlots:
 
 
 class ByteLedger:
-    """Counts the bytes that one request holds; `held` are those of all requests, by client."""
+    """Counts the bytes that one request holds; `held` counts those of all requests, by client."""
 
     def __init__(self, client: str, held: Counter[str], limits: Limits) -> None:
         self._client, self._held, self._limits = client, held, limits
         self.size = 0
 
     def take(self, size: int) -> None:
-        """Count more bytes; raises Refused if there are too many."""
+        """Count more bytes; raise Refused if there are too many."""
         held, limits = self._held, self._limits
         mine = held[self._client] + size
         if mine > limits.held_of_one_client or held.total() + size > limits.held:
-            message = "too many bytes of requests at a time"
+            message = "too many bytes of concurrent requests: retry later"
             raise Refused(503, "ServiceUnavailableException", message)
         held[self._client] = mine
         self.size += size
@@ -95,7 +97,7 @@ class PlanSlots:
 
     @asynccontextmanager
     async def take(self, payer: bytes) -> AsyncIterator[None]:
-        """Wait for a slot; raises Refused after `Limits.waiting` seconds."""
+        """Wait for a slot; raise Refused after `Limits.waiting` seconds."""
         half = max(1, self._limits.plans // 2)
         mine = self._by_payer.setdefault(payer, anyio.CapacityLimiter(half))
         try:
@@ -105,7 +107,9 @@ class PlanSlots:
                     scope.deadline = float("inf")
                     yield
             if scope.cancelled_caught:
-                raise Refused(503, "ServiceUnavailableException", "too many plans at a time")
+                raise Refused(
+                    503, "ServiceUnavailableException", "too many concurrent plans: retry later"
+                )
         finally:
             if not mine.borrowed_tokens and not mine.statistics().tasks_waiting:
                 self._by_payer.pop(payer, None)

@@ -1,4 +1,4 @@
-"""Memory of the service and of its workers, which no other process may read."""
+"""Protect the memory of the service and its workers from other processes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _SET_DUMPABLE = 4  # of prctl
 
 
 def hide_memory() -> None:
-    """Keep other processes of this user from reading this one's memory, and its forks' (Linux)."""
+    """Hide the memory of this process and its forks from others of this user (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,7 +1,7 @@
-"""Messages between the service and a worker process: a JSON object, and parts that are bytes.
+"""Exchange messages between the service and a worker process: a JSON object, and parts (bytes).
 
-Each side checks the sizes that the other states before it takes a byte, and waits no longer than a
-deadline.
+Each side checks the sizes that the other side announces before it reads a byte, and never waits
+past a deadline.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _HEAD = struct.Struct(">I")
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as sockets have them
 _PIECE = 1 << 20
 _HEAD_BYTES, _HEAD_PARTS = 32 << 20, 1_000_000
-"""Limits for the JSON of a message: the largest is a filter of 16 MiB."""
+"""Limits of the JSON of a message; the largest has a filter of 16 MiB."""
 
 Message: TypeAlias = tuple[dict[str, Any], Sequence[bytes]]
 
 
 class Ended(Exception):
-    """The peer is gone, does not answer in time, or sends an invalid message."""
+    """The peer is gone, does not respond in time, or sent an invalid message."""
 
 
 class Channel:
-    """One end; `most`: how many bytes the parts of a message may have that it receives."""
+    """One end of a connection; `most` limits the bytes of the parts of a received message."""
 
     def __init__(self, line: socket.socket, most: int) -> None:
         self._line = line
@@ -40,7 +40,7 @@ class Channel:
     def send(
         self, said: Mapping[str, Any], parts: Sequence[bytes] = (), *, deadline: float
     ) -> None:
-        """Send a message; raises Ended."""
+        """Send a message; raise Ended."""
         head = json.dumps({**said, "sizes": [len(part) for part in parts]}).encode()
         try:
             for piece in (_HEAD.pack(len(head)) + head, *parts):
@@ -51,7 +51,7 @@ class Channel:
             raise Ended(type(error).__name__) from error
 
     def receive(self, *, deadline: float) -> Message:
-        """Return the next message; raises Ended."""
+        """Return the next message; raise Ended."""
         (length,) = _HEAD.unpack(self._exactly(_HEAD.size, deadline))
         if length > _HEAD_BYTES:
             raise Ended("a message that is too large")
@@ -61,7 +61,7 @@ class Channel:
             if not all(type(size) is int and size >= 0 for size in sizes):
                 raise ValueError("no sizes")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Ended("no message") from error
+            raise Ended("an invalid message") from error
         if sum(sizes) > self._most:
             raise Ended("a message that is too large")
         return said, [self._exactly(size, deadline) for size in sizes]
@@ -75,16 +75,16 @@ class Channel:
             except OSError as error:
                 raise Ended(type(error).__name__) from error
             if not part:
-                raise Ended("closed")
+                raise Ended("the connection was closed")
             size -= len(part)
             parts.append(part)
         return b"".join(parts)
 
     def _wait(self, option: int, deadline: float) -> None:
-        """Let the next call wait until a deadline.
+        """Set the deadline of the next call.
 
-        This sets an option of the socket, because `settimeout` calls poll(), which is forbidden to
-        workers.
+        This sets an option of the socket, because `settimeout` calls poll(), which workers must
+        not.
         """
         left = deadline - time.monotonic()
         if left <= 0:
@@ -94,9 +94,9 @@ class Channel:
         )
 
     def shut(self) -> None:
-        """End it while another thread may use it; raises OSError."""
+        """Close the connection while another thread may use it; raise OSError."""
         self._line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it: the other side finds it closed."""
+        """Close the connection."""
         self._line.close()

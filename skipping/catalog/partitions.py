@@ -1,9 +1,9 @@
 """Select the partitions that satisfy a filter: exactly, and many at a time.
 
-The values of a partition field are sorted once a snapshot, and each partition has the place of its
-value among them. So a comparison is one of places, whatever the type: a condition finds its literal
-by bisection, and compares numbers. Orders are Python's own, by which PyIceberg compares, but for
-NaN: it is greater than all else, as Iceberg has it in Java, and Spark in SQL.
+The values of a partition field are sorted once for each snapshot, and each partition has the
+position of its value among them. A condition finds its literal by bisection, and then compares
+positions, for every type. Values have Python's order, as in PyIceberg, except that NaN is the
+largest value, as in Iceberg's Java and in Spark.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ __all__ = ["Mask", "PartitionColumn", "matching"]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _ABSENT = -1
-"""The place of null. That of NaN is after the last value."""
+"""The position of null; that of NaN is after the last value."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """The values of one partition field: `places[n]` is where partition `n` has its in `values`."""
+    """The values of one partition field, sorted; that of partition `n` is `values[places[n]]`."""
 
     values: Sequence[Any]
     places: npt.NDArray[np.int64]
 
     @classmethod
     def of(cls, given: Iterable[Any]) -> PartitionColumn:
-        """Create a column from each partition's value; raises TypeError for unordered ones."""
-        # A literal of a UUID has its bytes.
+        """Create a column from each partition's value; raise TypeError for unordered ones."""
+        # UUID literals are bytes.
         all = [value.bytes if isinstance(value, uuid.UUID) else value for value in given]
         values = sorted({value for value in all if value is not None and value == value})
         place = {value: number for number, value in enumerate(values)}
         place[None] = _ABSENT
-        # NaN is equal to nothing, so it is the only one that is not found.
+        # Only NaN is not found, because it equals nothing.
         return cls(values, np.array([place.get(value, len(values)) for value in all], np.int64))
 
     def at_least(self, value: Any) -> Mask:
@@ -65,7 +65,7 @@ class PartitionColumn:
     def beginning(self, prefix: Any) -> Mask:
         """Return the partitions whose value begins with a text or bytes."""
         start = bisect_left(self.values, prefix)
-        # In order, all that begin with it stand together.
+        # Sorted values with the same prefix are adjacent.
         end = bisect_right(self.values, prefix, lo=start, key=lambda v: v[: len(prefix)])
         return (self.places >= start) & (self.places < end)
 

@@ -1,13 +1,13 @@
-"""Plans scans: which files a client opens, with their partitions and deletes.
+"""Plan scans: which files a client opens, with their partitions and deletes.
 
 The index prunes first. The remaining files are compared with the filter by partitions and bounds,
 as in Iceberg's own planning. The plan must not be wrong in these points:
 
 ==========================  ========================================================================
-partitions                  are exact, for each kind of plan: Spark evaluates a filter that selects
-                            partitions nowhere else, and counts rows by the files planned for it.
-a plan without any file     Spark's DELETE takes it for "metadata will do". If only the index says
-                            that no file matches, one stays, the witness, with its rows.
+partitions                  are compared exactly, because Spark does not evaluate conditions on
+                            partitions again, and counts rows by the planned files.
+a plan without any file     lets Spark's DELETE change metadata only. If only the index prunes all
+                            files, one of them stays in the plan, with its rows.
 a filter's columns          have names only, and a name can move to another column: see `filters`.
 rows that match             The lookup covers what any reader could return, the loosest reading of
                             `tables.iceberg.filters`: a file without the column, one older than a
@@ -75,17 +75,17 @@ class Contents:
 
     @cached_property
     def metadata(self) -> TableMetadata:
-        """PyIceberg's object for it."""
+        """The metadata as PyIceberg's object."""
         return TableMetadataUtil.parse_raw(self._text)
 
     @cached_property
     def names(self) -> Names:
-        """The names of its columns in filters."""
+        """The names of columns in filters."""
         return Names(self.metadata)
 
     @cached_property
     def types(self) -> PartitionTypes:
-        """The types of the partition fields."""
+        """The types of the partition fields of each spec."""
         return partition_types(self.metadata)
 
     @cached_property
@@ -95,30 +95,34 @@ class Contents:
 
     @cached_property
     def reading(self) -> Reading:
-        """The loosest assumptions about the client: no column is returned, names have any case."""
+        """The loosest assumptions about the client: it returns no column, and names ignore case."""
         return Reading.of(self.metadata, selected=frozenset(), case_sensitive=False)
 
     @cached_property
     def referenced(self) -> Sequence[Snapshot]:
         """The snapshots that branches and tags refer to, each once."""
-        # Not `snapshot_by_id`, which looks through all snapshots for each of them.
+        # Not `snapshot_by_id`, which searches all snapshots each time.
         ids = {ref.snapshot_id for ref in self.metadata.refs.values()}
         return [each for each in self.metadata.snapshots if each.snapshot_id in ids]
 
     @cached_property
     def unplanned(self) -> str | None:
-        """The reason why clients should plan scans themselves, or None. Plans are correct anyway.
+        """The reason why clients should plan scans themselves, or None.
 
-        It relies on the summaries of snapshots, which some writers leave empty.
+        It relies on the summaries of snapshots, which some writers leave empty. Plans are correct
+        anyway.
         """
         for snapshot in self.referenced:
             summary = snapshot.summary
-            said = {} if summary is None else summary.additional_properties
-            if said.get("total-equality-deletes", "0") != "0":
+            properties = {} if summary is None else summary.additional_properties
+            if properties.get("total-equality-deletes", "0") != "0":
                 return "equality deletes"
-            if self.metadata.format_version > 2 and said.get("total-delete-files", "0") != "0":
+            if (
+                self.metadata.format_version > 2
+                and properties.get("total-delete-files", "0") != "0"
+            ):
                 return "deletion vectors"
-        return "partition columns of one name" if self.names.unclear else None
+        return "partition columns with the same name" if self.names.unclear else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class Part:
     residual: bytes
 
     def pack(self) -> bytes:
-        """Serialize the part for the handle of a page."""
+        """Serialize this part of a plan for its `plan-task` handle."""
         head = {"snapshot": self.snapshot, "residual": self.residual.decode()}
         return json.dumps(head).encode() + b"\n" + BitMap(self.places.tolist()).serialize()
 
@@ -147,7 +151,7 @@ class Part:
 class Found:
     """The result of a lookup: for each ordinal whether its file is pruned, and the index's files.
 
-    `state` is equal if `files` are.
+    Equal `files` have an equal `state`.
     """
 
     state: Hashable
@@ -156,13 +160,13 @@ class Found:
 
 
 Find: TypeAlias = Callable[[Predicate, Columns], Found | None]
-"""Looks a predicate up in the table's index; None without an index, or if it is unreachable."""
+"""Looks up a predicate in the table's index; None without an index, or if it is unreachable."""
 
 
 class Planner:
     """Plans the scans of one table.
 
-    It caches up to `most` files of snapshots. A plan with more than `page` tasks has several parts.
+    It caches up to `most` files of snapshots. A plan is split into parts of at most `page` tasks.
     """
 
     def __init__(self, find: Find, read: Read, *, most: int, page: int) -> None:
@@ -171,7 +175,7 @@ class Planner:
         self._entries = Entries(read, most)
 
     def plan(self, table: Contents, asked: Mapping[str, Any]) -> list[Part]:
-        """Return the parts of a request's plan, at least one; raises Refused and TableError."""
+        """Return the parts of a request's plan, at least one; raise Refused or TableError."""
         if asked.get("start-snapshot-id") is not None or asked.get("end-snapshot-id") is not None:
             raise refuse_plan("incremental scans are not planned here")
         given = asked.get("filter")
@@ -180,11 +184,11 @@ class Planner:
         if snapshot is None:
             return [Part(-1, np.array([], np.int64), residual)]
         if not snapshot.manifest_list:  # version 1 may list manifests in the metadata file
-            raise refuse_plan("the snapshot has no list of manifests")
+            raise refuse_plan("the snapshot has no manifest list")
         files = self._entries.files(table.metadata, snapshot)
         wanted = read_filter(given, table.names)
         if not wanted.exact and not all(s.is_unpartitioned() for s in _list_specs(table, files)):
-            raise refuse_plan("the filter may select partitions, and is not understood here")
+            raise refuse_plan("the filter has an unsupported condition that may select partitions")
         kept = self._select_files(table, files, wanted)
         size = self._page
         large = len(residual) * min(size, len(kept)) > _RESIDUALS
@@ -193,21 +197,25 @@ class Planner:
         if wanted.column is not None and (large or not wanted.understood):
             residual = _always(wanted.column)
         elif large:
-            raise Refused(400, "BadRequestException", "a large filter that names no column")
+            raise Refused(
+                400, "BadRequestException", "the filter is too large, and names no column"
+            )
         return [
             Part(snapshot.snapshot_id, kept[start : start + size], residual)
             for start in range(0, max(1, len(kept)), size)
         ]
 
     def tasks(self, table: Contents, part: Part) -> Iterator[bytes]:
-        """Yield a part as the members of a JSON object: the tasks, and their delete files."""
+        """Yield a part as members of a JSON object: the tasks, and their delete files."""
         if not len(part.places):
             yield b'"file-scan-tasks":[]'
             return
         snapshot = table.metadata.snapshot_by_id(part.snapshot)
         if snapshot is None:
             # The snapshot expired between two pages, or the table was created again.
-            raise Refused(404, "NoSuchPlanTaskException", "the snapshot is gone: plan again")
+            raise Refused(
+                404, "NoSuchPlanTaskException", "the snapshot no longer exists: plan again"
+            )
         files, types = self._entries.files(table.metadata, snapshot), table.types
         numbers: dict[File, int] = {}
         yield b'"file-scan-tasks":['
@@ -265,19 +273,19 @@ class Planner:
 
     def _prune_by_index(self, table: Contents, files: Files, wanted: Filter) -> Mask:
         """Return for each file whether the index prunes it; no file if the lookup fails."""
-        none = np.zeros(len(files), bool)
+        pruned = np.zeros(len(files), bool)
         try:
             bound = bind(table.metadata.schema(), wanted.rows, True)
             predicate = translate_pyiceberg(bound, table.columns, table.reading)
         except Exception:  # reading never fails because of an index
-            return none
+            return pruned
         found = self._find(predicate, table.columns)
         if found is None or not found.pruned.any():
-            return none
+            return pruned
         ordinals = _ordinals(files, found)
         known = (ordinals >= 0) & (ordinals < len(found.pruned))
-        none[known] = found.pruned[ordinals[known]]
-        return none
+        pruned[known] = found.pruned[ordinals[known]]
+        return pruned
 
 
 def _snapshot(metadata: TableMetadata, id: Any) -> Snapshot | None:
@@ -309,7 +317,7 @@ def _matching_partitions(table: Contents, files: Files, wanted: Filter) -> Any:
         condition = bind(Schema(*fields), wanted.partitions(spec), True)
         try:
             matches[numbers] = matching(condition, partial(files.column, id), len(numbers))
-        except Exception as error:  # of values that PyIceberg does not compare
+        except Exception as error:  # PyIceberg cannot compare all values
             raise refuse_plan("a partition cannot be compared with the filter") from error
     return matches[files.group] if len(files) else np.zeros(0, bool)
 
@@ -328,6 +336,6 @@ def _ordinals(files: Files, found: Found) -> Ordinals:
 
 
 def _always(column: str) -> bytes:
-    """Return a filter that all rows satisfy, which clients still evaluate."""
+    """Return a filter that all rows satisfy; clients still evaluate it."""
     legs = [{"type": type, "term": column} for type in ("is-null", "not-null")]
     return json.dumps({"type": "or", "left": legs[0], "right": legs[1]}).encode()

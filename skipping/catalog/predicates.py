@@ -1,8 +1,8 @@
-"""Predicates as JSON: a worker process sends them, the service looks them up in the index.
+"""Write and read predicates as JSON: a worker process sends them, the service looks them up.
 
-A worker that a forged manifest has taken over may send anything, so reading checks the form of each
-part, and the index rejects what does not fit its columns. Values travel as JSON has them: binary
-values in hexadecimal, decimals as text, dates and times as numbers.
+A forged manifest may have taken over a worker, so `read_predicate` checks the form of each part,
+and the index rejects values that do not fit its columns. Binary values are hexadecimal, decimals
+are text, dates and times are numbers.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _integer_type(type: pa.DataType) -> pa.DataType | None:
 
 
 def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
-    """Read a predicate and its columns from JSON; raises ValueError for any other JSON."""
+    """Read a predicate and its columns from JSON; raise ValueError for any other JSON."""
     try:
         columns = Columns(
             TableColumn(_text(name), _text(identity), _text(type), refusal=refusal)
@@ -94,33 +94,37 @@ def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
         )
         return _read_node(said["predicate"], columns), columns
     except (KeyError, TypeError, AttributeError, ArithmeticError, pa.ArrowException) as error:
-        raise ValueError(f"no predicate: {type(error).__name__}") from error
+        raise ValueError(f"not a predicate: {type(error).__name__}") from error
 
 
-def _read_node(node: Any, columns: Columns, depth: int = 0) -> Predicate:
-    if depth > _DEEPEST:
-        raise ValueError("a predicate that is nested too deep")
-    if node["is"] in ("and", "or"):
-        operands = tuple(_read_node(each, columns, depth + 1) for each in node["legs"])
-        return And(operands) if node["is"] == "and" else Or(operands)
-    if node["is"] == "unknown":
-        return Unknown("a condition that no index knows")
-    read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
-    column = columns[node["column"]]
-    type = arrow_type(column.type)
-    if type is None:
-        raise ValueError(f"{column.type} has no index")
-    return read(column.name, type, node)
+class _Reader:
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+
+    def node(self, node: Any, depth: int) -> Predicate:
+        if depth > _DEEPEST:
+            raise ValueError("the predicate is nested too deeply")
+        if node["is"] in ("and", "or"):
+            legs = tuple(self.node(leg, depth + 1) for leg in node["legs"])
+            return And(legs) if node["is"] == "and" else Or(legs)
+        if node["is"] == "unknown":
+            return Unknown("a condition that no index supports")
+        read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
+        column = self._columns[node["column"]]
+        type = arrow_type(column.type)
+        if type is None:
+            raise ValueError(f"{column.type} cannot be indexed")
+        return read(column.name, type, node)
 
 
 def _compare(column: str, type: pa.DataType, node: Any) -> Compare:
     value = node["value"]
     if node["op"] not in get_args(Op):
-        raise ValueError("no comparison")
+        raise ValueError("not a comparison")
     if node["typed"] is True:
         return Compare(column, node["op"], _array([value], type)[0])
     if not isinstance(value, float | int):
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return Compare(column, node["op"], value)
 
 
@@ -143,7 +147,7 @@ _LEAVES: Mapping[str, Any] = {"compare": _compare, "in": _in, "null": _null, "st
 
 def _array(values: Any, type: pa.DataType) -> pa.Array:
     if not isinstance(values, list) or None in values:
-        raise ValueError("no list of values")
+        raise ValueError("not a list of values")
     if pa.types.is_decimal(type):
         return pa.array([Decimal(_text(value)) for value in values], type)
     if pa.types.is_binary(type):
@@ -154,5 +158,5 @@ def _array(values: Any, type: pa.DataType) -> pa.Array:
 
 def _text(given: Any) -> str:
     if not isinstance(given, str):
-        raise ValueError("no text")
+        raise ValueError("not text")
     return given

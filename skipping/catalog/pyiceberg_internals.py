@@ -1,11 +1,11 @@
-"""The private part of PyIceberg that the service uses, for the releases it was tested with.
+"""Import the private part of PyIceberg that the service uses, if its release was tested.
 
-PyIceberg's planner reads manifests of format version 3 as version 2. Row ids and the offsets of
-deletion vectors get lost, so `entries` reads manifests itself. Then the files' bounds have to be
-compared with a filter here as well, and PyIceberg's evaluator for that is private.
+PyIceberg's planner reads manifests of format version 3 as version 2, and so loses row ids and the
+offsets of deletion vectors. So `entries` reads manifests itself, and the service compares the
+files' bounds with filters, for which PyIceberg's evaluator is private.
 
-This module and the reader in `entries` can go when PyIceberg plans tables of version 3.
-`test_pyiceberg_reads_manifests_as_version_2` fails then.
+Remove this module and the reader in `entries` when PyIceberg plans tables of version 3. Then
+`test_pyiceberg_reads_manifests_as_version_2` fails.
 """
 
 from __future__ import annotations

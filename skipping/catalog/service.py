@@ -1,7 +1,7 @@
-"""An Iceberg REST catalog that plans scans with the index, in front of another.
+"""An Iceberg REST catalog that plans scans with the index, in front of another catalog.
 
-Forwards each request to the upstream, and the response to the client. It changes two responses, so
-that clients let it plan their scans: `v1/config`, and `loadTable` of tables with an index. It
+It forwards each request to the upstream, and the response to the client. It changes two responses,
+so that clients let it plan their scans: `v1/config`, and `loadTable` of tables with an index. It
 handles `plan` and `tasks` itself: it loads the table from the upstream with the caller's own
 headers, which checks the caller's rights and returns the credentials to read the manifests.
 """
@@ -76,7 +76,7 @@ _DEFAULT_ENDPOINTS = (
     "POST /v1/{prefix}/tables/rename",
     "POST /v1/{prefix}/transactions/commit",
 )
-"""Those of a catalog that names none, by the specification of `v1/config`."""
+"""The endpoints of a catalog that lists no endpoints, by the specification of `v1/config`."""
 
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _PLAN_BYTES = 16 << 20
@@ -94,7 +94,7 @@ _MODE_SECONDS = 30.0
 class _ClientRequest:
     """A request, the bytes it holds, and its caller: a digest of the headers that identify one.
 
-    `payer` is a digest of the token, which counts for limits: other headers cannot evade them.
+    `payer` is a digest of the token. Limits apply to it, so that other headers cannot evade them.
     """
 
     request: Request
@@ -114,9 +114,9 @@ class _ClientRequest:
 
 @dataclass(frozen=True, slots=True)
 class _LoadedTable:
-    """A table as the upstream returned it to a caller; `stated` is its UUID and location.
+    """A table as the upstream returned it to a caller; `stated` has its UUID and location.
 
-    `io` has the caller's credentials, and is kept no longer than the request.
+    `io` has the caller's credentials, and is dropped after the request.
     """
 
     caller: bytes
@@ -191,7 +191,7 @@ class _Service:
         try:
             text = await self._whole(answer, asked)
         except TooLarge as large:
-            # Unchanged: it has no planning mode, so only clients that follow `v1/config` plan here.
+            # Unchanged: without a planning mode, only clients that follow `v1/config` plan here.
             return forward(answer, large.rest)
         said = await run_sync(_object, text, limiter=self._parsing)
         if said is None:
@@ -206,12 +206,12 @@ class _Service:
         return read_body(request, most, self._limits.receiving)
 
     async def _whole(self, answer: httpx.Response, asked: _ClientRequest) -> bytes:
-        """Return the upstream's complete response; raises Unreachable, TooLarge and Refused."""
+        """Return the upstream's complete response; raise Unreachable, TooLarge or Refused."""
         try:
             with anyio.fail_after(self._limits.receiving):
                 return await whole(answer, self._limits.metadata, asked.ledger.take)
         except TimeoutError as error:
-            raise Unreachable("its answer takes too long") from error
+            raise Unreachable("its response takes too long") from error
 
     async def _send(
         self,
@@ -230,7 +230,7 @@ class _Service:
                 body,
             )
         except ValueError:
-            raise Refused(400, "BadRequestException", "no path of a catalog") from None
+            raise Refused(400, "BadRequestException", "the path is not one of a catalog") from None
 
     async def _with_mode(self, asked: _ClientRequest, path: str, said: dict[str, Any]) -> bytes:
         try:
@@ -239,7 +239,9 @@ class _Service:
             )
             server = await self._is_planned(asked, table)
         except Exception as error:  # a table that cannot be read is still loaded
-            log.warning("a table is left to its clients: %s", type(error).__name__)
+            log.warning(
+                "clients plan the scans of a table themselves: error=%s", type(error).__name__
+            )
             server = False
         config = said.get("config")
         said["config"] = {
@@ -264,7 +266,7 @@ class _Service:
         def may_read() -> bool:
             return all(isinstance(each, str) and table.io.may_read(each) for each in lists)
 
-        # A table may have a hundred thousand snapshots: this is not for the thread of all requests.
+        # A table may have a hundred thousand snapshots: do not block the event loop.
         return await run_sync(may_read, limiter=self._threads)
 
     async def _load(self, asked: _ClientRequest, path: str) -> _LoadedTable | Response:
@@ -279,34 +281,32 @@ class _Service:
             await large.rest.aclose()
             await answer.aclose()
             message = f"the table's metadata has more than {most} MiB"
-            raise refuse_plan(f"{message}, expire snapshots or") from None
+            raise refuse_plan(f"{message} (expire snapshots)") from None
 
         def load() -> _LoadedTable:
             try:
                 said = read_json(text, _PARTS)
             except TooManyParts:
-                raise refuse_plan(
-                    "the table's metadata is too large, expire snapshots or"
-                ) from None
+                raise refuse_plan("the table's metadata is too large (expire snapshots)") from None
             except ValueError:
                 said = None
             if not isinstance(said, dict) or not isinstance(said.get("metadata"), dict):
-                raise Unreachable("no table in its answer")
+                raise Unreachable("its response has no table")
             return self._open_table(asked.caller, path, said)
 
         return await run_sync(load, limiter=self._parsing)
 
     def _open_table(self, caller: bytes, path: str, said: dict[str, Any]) -> _LoadedTable:
         metadata = said["metadata"]
-        location = str(said.get("metadata-location") or "")  # of a table that is: always there
+        location = str(said.get("metadata-location") or "")  # an existing table always has one
         io = storage(said, location, self._io)
         stated = {name: str(metadata.get(name) or "") for name in ("table-uuid", "location")}
         return _LoadedTable(caller, path, stated, json.dumps(metadata).encode(), io)
 
     async def _plan(self, asked: _ClientRequest, path: str, do: str) -> Response:
-        """Return a plan or its next page, if the caller may load the table."""
+        """Return a plan or its next page, if the caller is allowed to load the table."""
         table = await self._load(asked, path)
-        # If the caller may not load the table, the body of the request is read and dropped.
+        # Without the right to load the table, the body of the request is read and dropped.
         keeps = not isinstance(table, Response)
         parts: list[bytes] = []
         try:
@@ -325,7 +325,9 @@ class _Service:
             return Response(tasks, media_type="application/json")
         said = await run_sync(_object, b"".join(parts), limiter=self._parsing)
         if said is None:
-            raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
+            raise Refused(
+                400, "BadRequestException", "the body is not a JSON object, or nested too deeply"
+            )
         handle = said.get("plan-task")
         try:
             page = self._handles.open(path, handle if isinstance(handle, str) else "")
@@ -343,9 +345,9 @@ class _Service:
         *parts: bytes,
         seconds: float | None = None,
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        """Return the response of the worker of a caller and table, when it is the caller's turn.
+        """Ask the worker of a caller and table, when it is the caller's turn; return its response.
 
-        Of a plan it is the answer to the client, whose bytes are held until it is taken.
+        That of a plan is the response to the client, whose bytes count until the client has them.
         """
 
         def find(said: Mapping[str, Any]) -> Answer | None:
@@ -380,7 +382,7 @@ def application(
     limits: Limits | None = None,
     key: bytes | None = None,
 ) -> Starlette:
-    """Return the service as an ASGI application; `key` signs the handles of pages."""
+    """Return the service as an ASGI application; `key` signs `plan-task` handles."""
     workers = workers or Workers()
     service = _Service(upstream, indexes, workers, io or {}, limits or Limits(), key)
 
@@ -417,7 +419,7 @@ def _change_config(said: dict[str, Any]) -> bytes:
         given = said.get(part)
         said[part] = {k: v for k, v in given.items() if k != "uri"} if given else {}
     said["overrides"].pop(MODE, None)
-    # A default: a client that says otherwise plans for itself.
+    # Only a default: a client with another mode plans itself.
     said["defaults"][MODE] = "server"
     named = said.get("endpoints") or list(_DEFAULT_ENDPOINTS)
     others = [e for e in named if "/plan" not in str(e) and not str(e).endswith("/tasks")]

@@ -1,8 +1,7 @@
-"""Reads a table's manifests for a worker process, with the caller's credentials if there are any.
+"""Read a table's manifests for a worker process, with the caller's credentials if there are any.
 
-Locations are whatever the table's writers put into its metadata and manifests. One function parses
-a location, and the file that is opened is the one that it returns: the open call does not parse the
-writer's text again.
+The table's writers choose the locations in its metadata and manifests. One function parses a
+location, and the file is opened by the parsed parts, so that the writer's text is not parsed twice.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SCHEMES = {"": "file", "s3a": "s3", "s3n": "s3", "abfss": "abfs", "wasb": "abfs
 """Schemes that are other names of one storage."""
 
 _METADATA = re.compile(r"/(metadata/)?[^/]*\.json$")
-"""A metadata file in its table's folder, most often in one of its own there."""
+"""A metadata file in its table's folder, usually in the subfolder `metadata`."""
 
 _SECRET = re.compile(r"(?i)secret|token|credential|password|key|sas|expir|signer|auth")
 
@@ -44,14 +43,14 @@ _CREDENTIALS = {
     "gs": r"gcs\.oauth2\.token",
     "abfs": r"adls\.(account-key|sas-token.*|connection-string|client-secret)",
 }
-"""Properties with credentials, by scheme. Without one this process's own credentials count."""
+"""Properties with credentials, by scheme. Without one, this process's own credentials are used."""
 
 _REFUSAL = re.compile(r"(?i)denied|forbidden|invalid.?access|signature|expired|status 40[013]")
-"""Messages of object stores and their clients for missing or wrong credentials."""
+"""Error messages of object stores and their clients about missing or wrong credentials."""
 
 _OUTSIDE = (
-    "a manifest is outside of the table's folder, and the catalog gave no credentials of the "
-    "caller's for it"
+    "a manifest is outside of the table's folder, and the catalog returned no credentials of "
+    "the caller for it"
 )
 
 
@@ -64,29 +63,29 @@ class Location:
     path: str
 
     def is_below(self, folder: Location) -> bool:
-        """Return whether it is in a folder. The root of a bucket or file system is no folder."""
+        """Return whether it is in a folder; the root of a bucket or file system does not count."""
         root = f"{folder.path.rstrip('/')}/"
         same = (self.scheme, self.authority) == (folder.scheme, folder.authority)
         return same and bool(root.strip("/")) and self.path.startswith(root)
 
 
 def parse_location(text: str) -> Location:
-    """Parse a location; raises PermissionError if other parsers could read it differently."""
+    """Parse a location; raise PermissionError if other parsers could read it differently."""
     parts = _LOCATION.fullmatch(text)
     unsafe = _UNSAFE.search(text) or _CONTROL.search(unquote(text))
     if parts is None or unsafe or leads_out(text.encode(errors="replace")):
-        raise PermissionError("a location that is not understood")
+        raise PermissionError("a location is ambiguous or invalid")
     scheme = (parts[1] or "").lower()
     location = Location(_SCHEMES.get(scheme, scheme), parts[2] or "", parts[3])
     if location.scheme == "file" and location.authority:
-        raise PermissionError("a file of another host")
+        raise PermissionError("a location names another host")
     return location
 
 
 class Storage:
-    """Files of a table, whose `metadata` file the catalog has named.
+    """Reads the files of a table; the catalog has named its `metadata` file.
 
-    With the service's own credentials it reads only files in the folder of the metadata file.
+    With the service's own credentials, it reads only files in the folder of the metadata file.
     `place` identifies the storage, without credentials.
     """
 
@@ -108,7 +107,7 @@ class Storage:
         self._io: FileIO | None = None
 
     def may_read(self, location: str) -> bool:
-        """Return whether the table may name a file."""
+        """Return whether the table may have a file at this location."""
         try:
             self._check_location(location)
         except PermissionError:
@@ -124,7 +123,7 @@ class Storage:
         return location
 
     def is_at(self, location: str) -> bool:
-        """Return whether a table's metadata file is in the folder of a table at a location."""
+        """Return whether the metadata file is in the folder of a table at this location."""
         try:
             at = parse_location(location)
         except PermissionError:
@@ -132,7 +131,7 @@ class Storage:
         return self.folder == Location(at.scheme, at.authority, at.path.rstrip("/"))
 
     def read(self, text: str) -> Iterator[bytes]:
-        """Yield pieces of a file; raises PermissionError, OSError, Denied for wrong credentials."""
+        """Yield pieces of a file; raise OSError, PermissionError, Denied for wrong credentials."""
         location = self._check_location(text)
         try:
             with closing(self._open(location)) as file:
@@ -142,7 +141,9 @@ class Storage:
             if isinstance(error, PermissionError) or _REFUSAL.search(str(error)):
                 if not self._is_own:
                     raise Denied("the storage refuses the credentials from the catalog") from None
-                raise PermissionError("the service may not read a manifest") from error
+                raise PermissionError(
+                    "the storage denies this service access to a manifest of the table"
+                ) from error
             raise
 
     def _open(self, location: Location) -> Any:
@@ -150,7 +151,7 @@ class Storage:
             return _open_below(self.folder.path, location.path)
         if self._io is None:
             self._io = load_file_io(self._config, f"{self._prefix}{self.folder.path}")
-        # The spelling of the scheme is the catalog's; nothing in the rest is parsed in two ways.
+        # The catalog chose the scheme's spelling; the rest can be read in one way only.
         prefix = self._prefix.partition(":")[0]
         return self._io.new_input(f"{prefix}://{location.authority}{location.path}").open(
             seekable=False
@@ -158,7 +159,7 @@ class Storage:
 
 
 def _open_below(folder: str, path: str) -> Any:
-    """Open a regular file below a folder, on a path without symbolic links; raises OSError."""
+    """Open a regular file below a folder, on a path without symbolic links; raise OSError."""
     steps = [step for step in path[len(folder) :].split("/") if step]
     at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -174,17 +175,18 @@ def _open_below(folder: str, path: str) -> Any:
             os.close(at)
             at = below
         if not steps or not stat.S_ISREG(os.fstat(at).st_mode):
-            raise PermissionError("no regular file")
+            raise PermissionError("a manifest is not a regular file")
         return os.fdopen(os.dup(at), "rb", buffering=0)
     finally:
         os.close(at)
 
 
 def storage(said: Mapping[str, Any], location: str, own: Mapping[str, str]) -> Storage:
-    """Return the storage of a loaded table (`LoadTableResult`), with its settings first.
+    """Return the storage of a loaded table; settings in `said` (`LoadTableResult`) override `own`.
 
-    Properties of the table are ignored, because its writers could choose the host that this process
-    connects to, and the class. Raises PermissionError for a location that cannot be parsed.
+    Table properties are ignored: anyone who can write the table could choose the host that this
+    process connects to, or the FileIO class. Raises PermissionError for a location that cannot be
+    parsed.
     """
     given = {**_strings(said.get("config")), **_credentials(said, location)}
     config = {**own, **given}

@@ -1,8 +1,8 @@
-"""The catalog behind: every request goes there, and nowhere else, with the caller's own headers.
+"""Forward requests to the upstream catalog, and to no other host, with the caller's own headers.
 
-Requests go through httpx's transport, which neither keeps cookies nor follows redirects nor reads
-the environment: nothing of one caller is sent for another, and no credentials go where a redirect
-points to.
+Requests use httpx's transport directly. It stores no cookies, follows no redirects and ignores the
+environment. So nothing of one caller is sent for another, and no credentials are sent to the target
+of a redirect.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ that a proxy in front of this service has added, such as the client's identity."
 
 
 class Unreachable(Exception):
-    """The upstream did not respond; gives the reason without the request."""
+    """The upstream did not respond; the message has the reason, but nothing of the request."""
 
 
 class Upstream:
-    """One catalog, at a URI that may have a path."""
+    """The upstream catalog, at a URI that may have a path."""
 
     def __init__(self, uri: str, *, ca: str | None, connections: int, timeout: float) -> None:
         base = httpx.URL(uri)
@@ -71,11 +71,11 @@ class Upstream:
     ) -> httpx.Response:
         """Send a request and return the response; the caller reads its body and closes it.
 
-        A body is sent as it comes; `headers` may have its length. Raises Unreachable, ValueError
-        for a path that leads out of the catalog's.
+        A body is sent as it arrives; `headers` may have its length. Raises Unreachable, and
+        ValueError for a path outside of the catalog's.
         """
         if not path.startswith(b"/") or leads_out(path):
-            raise ValueError("no path of a catalog")
+            raise ValueError("the path is not one of a catalog")
         target = self._path + path + (b"?" + query if query else b"")
         try:
             request = httpx.Request(
@@ -86,7 +86,7 @@ class Upstream:
                 extensions={"timeout": self._timeout},
             )
         except httpx.InvalidURL as error:
-            raise ValueError("no path of a catalog") from error
+            raise ValueError("the path is not one of a catalog") from error
         # The upstream may have closed a kept-alive connection: read requests are sent again.
         for again in (method in ("GET", "HEAD") and body is None, False):
             try:
@@ -96,15 +96,15 @@ class Upstream:
                     raise Unreachable(type(error).__name__) from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise Unreachable(type(error).__name__) from error
-        raise AssertionError("the second attempt ends it")
+        raise AssertionError("unreachable: the second attempt returns or raises")
 
     async def close(self) -> None:
-        """Give back its connections."""
+        """Close its connections."""
         await self._transport.aclose()
 
 
 def leads_out(path: bytes) -> bool:
-    """Return whether some proxy could read a path as one with `..`, in any quoting."""
+    """Return whether some proxy could decode a path to one with `.` or `..`."""
     for _ in range(3):
         path = unquote_to_bytes(path)
     if unquote_to_bytes(path) != path:
@@ -118,18 +118,18 @@ def _length(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 class TooLarge(Exception):
-    """An answer with a longer body than is read at once; `rest` is all of it."""
+    """A response has a longer body than the limit; `rest` yields all of it."""
 
     def __init__(self, rest: AsyncGenerator[bytes, None]) -> None:
-        super().__init__("an answer that is too large")
+        super().__init__("the response is too large")
         self.rest = rest
 
 
 async def whole(answer: httpx.Response, most: int, took: Callable[[int], None]) -> bytes:
-    """Return the body; raises Unreachable if it is incomplete, or compressed unasked.
+    """Return the body; raise Unreachable if it is incomplete, or compressed without request.
 
-    Calls `took` with the bytes of each part, which may raise. Raises TooLarge for a body of more
-    than `most` bytes, which is not closed then.
+    Calls `took` with the number of bytes of each part; `took` may raise. Raises TooLarge for a body
+    of more than `most` bytes, and leaves the response open.
     """
     parts: list[bytes] = []
     size = 0
@@ -137,7 +137,7 @@ async def whole(answer: httpx.Response, most: int, took: Callable[[int], None]) 
     is_closed = True
     try:
         if answer.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Unreachable("an answer in an encoding that nobody asked for")
+            raise Unreachable("the response has an encoding that was not requested")
         async for part in body:
             size += len(part)
             parts.append(part)
@@ -161,7 +161,7 @@ async def _rest(parts: list[bytes], body: AsyncIterator[bytes]) -> AsyncGenerato
 
 
 def hops(headers: Headers) -> set[bytes]:
-    """Return the headers that a message limits to its connection."""
+    """Return the names of headers that a message limits to its connection."""
     return {
         name.strip().lower()
         for key, value in headers

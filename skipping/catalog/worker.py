@@ -1,8 +1,8 @@
 """Run a worker process, which decodes the metadata of one table for one caller of the service.
 
-Metadata files, manifest lists and manifests are untrusted. Only workers decode them: processes
-without environment and credentials, with a single socket to the service, that cannot open any other
-file or socket. The service reads files and the index on their behalf.
+Metadata files, manifest lists and manifests are untrusted. Only workers decode them. A worker has
+no environment and no credentials, only a socket to the service, and cannot open any other file or
+socket. The service reads files and the index on its behalf.
 
 The service starts one process with `main`. It imports everything, and forks a worker for each
 socket that it receives. It reads no untrusted data itself.
@@ -43,16 +43,16 @@ from skipping.catalog.predicates import write_predicate
 
 __all__ = ["FAILURES", "Worker", "main"]
 
-# NumPy and PyArrow import these on first use, when a worker can open no file any more.
+# NumPy and PyArrow import these on first use, when a worker can no longer open files.
 _ = numpy.ma, pd, pa.pandas_compat, pa.vendored.version, pa.array([0])
 
 _SAYING = 600.0
-"""Seconds that the service may take for one message; it ends a worker that takes too long."""
+"""Seconds that the service may take for one message. It ends a worker that takes too long."""
 
 _MOST = 2 << 30
 _FILTER_PARTS = 4_000_000
 _CPU = 3600
-"""Seconds of computing in the life of a worker, should the service not be there to end it."""
+"""Maximum of CPU seconds of a worker, if the service is not there to end it."""
 
 FAILURES: dict[str, type[Exception]] = {
     "denied": Denied,
@@ -63,7 +63,7 @@ FAILURES: dict[str, type[Exception]] = {
 
 
 class Worker:
-    """Answers the requests of one caller for one table; `channel` connects it with the service."""
+    """Handles the requests of one caller for one table; `channel` connects it with the service."""
 
     def __init__(self, channel: Channel, *, files: int, page: int, idle: float) -> None:
         self._channel = channel
@@ -73,7 +73,7 @@ class Worker:
         self._known: tuple[str, pa.Table] = "", pa.table({})
 
     def serve(self) -> None:
-        """Answer until the service is gone, or sends nothing for `idle` seconds."""
+        """Handle requests until the service is gone, or sends nothing for `idle` seconds."""
         while True:
             said, parts = self._channel.receive(deadline=time.monotonic() + self._idle)
             answer, made = self._respond(said, parts)
@@ -119,7 +119,7 @@ class Worker:
             return
         self._channel.send({"read": list(locations)}, deadline=time.monotonic() + _SAYING)
         for _ in locations:
-            # One at a time, so that nothing is on its way when a manifest turns out to be forged.
+            # One at a time, so that no data is in transit when a manifest turns out to be forged.
             self._channel.send({"next": True}, deadline=time.monotonic() + _SAYING)
             pieces: list[bytes] = []
             while True:
@@ -149,21 +149,23 @@ def _object(text: bytes) -> dict[str, Any]:
     except ValueError:
         asked = None
     if not isinstance(asked, dict):
-        raise Refused(400, "BadRequestException", "no JSON object, or one nested too deep")
+        raise Refused(
+            400, "BadRequestException", "the body is not a JSON object, or nested too deeply"
+        )
     return asked
 
 
 def main() -> None:
-    """Fork a worker for each socket that comes over standard input, until that ends."""
+    """Fork a worker for each socket that standard input passes, until it ends."""
     control = socket.socket(fileno=0)
-    hide_memory()  # also of the workers, from each other
+    hide_memory()  # also the workers' memory, from each other
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for name in ("ascii", "hex"):  # which Python imports when they are used
+    for name in ("ascii", "hex"):  # Python imports these on first use
         codecs.lookup(name)
     size = _address_space()
     gc.collect()
@@ -183,7 +185,9 @@ def main() -> None:
                 break
             order = json.loads(text)
             if "end" in order:
-                if order["end"] in workers:  # its number is its own until it is reaped
+                if (
+                    order["end"] in workers
+                ):  # the process id is not reused before the worker is reaped
                     os.kill(workers[order["end"]], signal.SIGKILL)
             else:
                 pid = os.fork()
@@ -241,13 +245,13 @@ def _work(line: int, order: dict[str, Any], size: int) -> None:
 
 
 def _confine(memory: int) -> None:
-    """Give up the right to more memory than this, and to open or write any file or socket."""
-    if sys.platform == "linux":  # elsewhere the address space says nothing of the memory in use
+    """Give up the right to use more memory, and to open or write any file or socket."""
+    if sys.platform == "linux":  # elsewhere, the address space does not reflect the memory in use
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    # No descriptor at all, so that none can be closed and another opened in its place.
+    # Not a single descriptor, so that none can be closed and another one opened instead.
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 
 

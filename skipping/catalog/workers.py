@@ -1,9 +1,9 @@
-"""The pool of worker processes: one for each caller and table.
+"""Manage the pool of worker processes: one for each caller and table.
 
 A worker gets metadata and the bytes of manifests, and no credentials: this process reads files for
-it, after checking each location. What a worker sends back is checked for size and form, for a
-manifest may have been made to take it over. A worker ends when it needs more memory or time than it
-may, when it is idle, or when another caller or table needs its slot.
+it, after checking each location. It checks the size and form of what a worker sends, because a
+forged manifest may have taken the worker over. A worker ends when it exceeds its memory or time,
+when it is idle, or when another caller or table needs its slot.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "LC_CTYPE")
 
 _STARTING = 60.0
 _AHEAD = 8
-"""Number of manifests to read concurrently; of each only the first piece before its turn."""
+"""Number of manifests to read concurrently; before its turn, only the first piece of each."""
 
 _SLACK = 5.0
 """Seconds by which this process considers a worker idle before the worker does."""
@@ -59,9 +59,10 @@ _TASKS = 8_000_000
 class Bounds:
     """Limits for workers: their number, in total and for one caller, and the resources of each.
 
-    `memory` is in bytes beyond those of a new worker. `manifest` and `manifests` limit the bytes of
-    one file, and of all files that a request reads. `seconds` is the timeout of a request, `idle`
-    the time until an idle worker ends. `files` limits the cache, `page` the tasks of a response.
+    `memory` is in bytes beyond those of a new worker. `manifest` limits the bytes of one file,
+    `manifests` those of all files that a request reads. `seconds` is the timeout of a request,
+    `idle` the time until an idle worker ends. `files` limits the cache, `page` the tasks of a
+    response.
     """
 
     workers: int = 8
@@ -79,8 +80,8 @@ class Bounds:
 class Job:
     """A request to the worker of a caller and table.
 
-    `metadata` is the text of the metadata file, and `version` is equal for equal texts. `read`
-    yields the pieces of a file, and `find` looks up a predicate in the index.
+    `metadata` is the text of the metadata file; equal texts have an equal `version`. `read` yields
+    the pieces of a file, and `find` looks up a predicate in the index.
     """
 
     caller: Hashable
@@ -103,7 +104,7 @@ class _Worker:
 
 
 class Workers:
-    """Worker processes, started as they are needed; safe to use from several threads."""
+    """Worker processes, started on demand; safe to use from several threads."""
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self.bounds = bounds or Bounds()
@@ -114,7 +115,7 @@ class Workers:
         self._is_closed = False
 
     def start(self) -> None:
-        """Begin to start the process that workers are forked from, which takes a second or two."""
+        """Begin to start the process that forks workers, which takes a second or two."""
         with self._lock:
             self._begin()
 
@@ -133,7 +134,7 @@ class Workers:
     def ask(self, job: Job, do: str, *parts: bytes, seconds: float | None = None) -> Message:
         """Return the worker's response to a request: "mode", "plan" or "tasks".
 
-        Raises Refused for what the worker refuses, and for one that dies or reaches a limit.
+        Raises Refused if the worker refuses, dies, or reaches a limit.
         """
         deadline = time.monotonic() + (self.bounds.seconds if seconds is None else seconds)
         with self._worker(job, deadline) as worker:
@@ -154,7 +155,7 @@ class Workers:
                 raise Refused(500, "ServiceFailureException", message) from error
             if "exhausted" in answer:
                 self._end(worker)
-                raise refuse_plan("reading the table's metadata takes more memory than it may")
+                raise refuse_plan("reading the table's metadata takes too much memory")
         if "refused" in answer:
             raise _read_refusal(answer["refused"])
         return answer, made
@@ -216,9 +217,11 @@ class Workers:
                 worker.busy += 1
             try:
                 if not worker.turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                    raise Refused(503, "ServiceUnavailableException", "the table is busy")
+                    raise Refused(
+                        503, "ServiceUnavailableException", "the table is busy: retry later"
+                    )
                 try:
-                    if self._workers.get(key) is worker:  # or it ended in another's turn
+                    if self._workers.get(key) is worker:  # else it ended while this request waited
                         yield worker
                         return
                 finally:
@@ -245,7 +248,9 @@ class Workers:
             if len(among) >= most:
                 idle = [other for other in among if not self._workers[other].busy]
                 if not idle:
-                    raise Refused(503, "ServiceUnavailableException", "too many tables at a time")
+                    raise Refused(
+                        503, "ServiceUnavailableException", "all workers are busy: retry later"
+                    )
                 self._forget(min(idle, key=lambda other: self._workers[other].used))
         number = next(self._numbers)
         bounds = self.bounds
@@ -255,7 +260,7 @@ class Workers:
         except (OSError, subprocess.SubprocessError) as error:
             self._lose_starter()
             raise Refused(
-                503, "ServiceUnavailableException", "no process can be started"
+                503, "ServiceUnavailableException", "a worker process cannot be started"
             ) from error
         worker = _Worker(number, caller, Channel(line, _ANSWER), time.monotonic())
         self._workers[key] = worker
@@ -263,13 +268,13 @@ class Workers:
 
     def _begin(self) -> _Starter:
         if self._is_closed:
-            raise Refused(503, "ServiceUnavailableException", "the service ends")
+            raise Refused(503, "ServiceUnavailableException", "the service is shutting down")
         if self._starter is None:
             self._starter = _Starter()
         return self._starter
 
     def _lose_starter(self) -> None:
-        """Remove a starter that is gone, and end its workers, which nothing else can end."""
+        """Remove a starter that is gone, and its workers, which nothing else can end."""
         starter, self._starter = self._starter, None
         if starter is not None:
             starter.close()
@@ -282,7 +287,7 @@ class Workers:
 
     def _forget(self, key: Hashable) -> None:
         worker = self._workers.pop(key, None)
-        if worker is None:  # all were forgotten with their starter
+        if worker is None:  # it was removed with its starter
             return
         worker.channel.close()
         if self._starter is not None:
@@ -297,9 +302,9 @@ _Begun: TypeAlias = tuple[bytes, Iterator[bytes]]
 
 
 def _begun(job: Job, locations: Any) -> Iterator[Future[_Begun]]:
-    """Read files in order, some of them ahead; raises Ended."""
+    """Read files in order, some of them ahead; raise Ended."""
     if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
-        raise Ended("no locations")
+        raise Ended("not a list of locations")
 
     def begin(location: str) -> _Begun:
         pieces = job.read(location)
@@ -320,12 +325,12 @@ def _begun(job: Job, locations: Any) -> Iterator[Future[_Begun]]:
 
 
 class _Starter:
-    """The process that forks workers: it has no secrets, and reads nothing of strangers."""
+    """The process that forks workers: it has no secrets, and reads no untrusted data."""
 
     def __init__(self) -> None:
         self._control, theirs = socket.socketpair()
         self._control.settimeout(_STARTING)
-        path = [os.path.abspath(each) for each in sys.path]  # "" is where this process is
+        path = [os.path.abspath(each) for each in sys.path]  # "" means the current folder
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", _START, *path],
@@ -334,9 +339,9 @@ class _Starter:
                 cwd="/",
                 env={
                     **{name: os.environ[name] for name in _KEPT if name in os.environ},
-                    "OPENBLAS_NUM_THREADS": "1",  # a process that forks has one thread
+                    "OPENBLAS_NUM_THREADS": "1",  # a process that forks must have one thread only
                 },
-                start_new_session=True,  # Ctrl-C is this process's own
+                start_new_session=True,  # Ctrl-C must not reach it
             )
         finally:
             theirs.close()
@@ -364,7 +369,7 @@ class _Starter:
 
     def _await_acknowledgement(self) -> None:
         if self._control.recv(3) != b"{}\n":
-            raise ConnectionError("no process can be started")
+            raise ConnectionError("a worker process cannot be started")
 
     def close(self) -> None:
         self._control.close()
@@ -395,7 +400,7 @@ _FILE = {
 def check_tasks(text: bytes) -> bytes:
     """Check the tasks of a plan from a worker, and serialize them again as a JSON object.
 
-    Raises Refused for anything but tasks: a plan may carry credentials and addresses too, which its
+    Raises Refused for anything but tasks: a plan may also have credentials and addresses, which its
     client would use.
     """
     try:
@@ -411,13 +416,13 @@ def check_tasks(text: bytes) -> bytes:
         if not all(file.keys() <= _FILE for file in files):
             raise ValueError("no file")
     except (ValueError, TypeError, AttributeError) as error:
-        message = "the process that read the table's metadata made no plan"
+        message = "the process that read the table's metadata returned an invalid plan"
         raise Refused(500, "ServiceFailureException", message) from error
     return write(said)
 
 
 def _parse_json(text: bytes) -> tuple[Any, Callable[[Any], bytes]]:
-    """Parse JSON; return the value and a function that serializes it. Raises ValueError."""
+    """Parse JSON; return the value and a function that serializes it. Raise ValueError."""
     try:
         # Faster than `json`, but it refuses values that are nested 200 deep, as filters may be.
         return from_json(text), partial(to_json, inf_nan_mode="constants")

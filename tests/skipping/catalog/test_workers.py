@@ -363,7 +363,7 @@ def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
         for thread in threads:
             thread.start()
         assert reading.wait(60)
-        with pytest.raises(Refused, match="too many tables") as refused:
+        with pytest.raises(Refused, match="all workers are busy") as refused:
             tasks(made, job(tables, "other"))
         assert refused.value.status == 503
     finally:
