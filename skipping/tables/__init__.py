@@ -32,7 +32,7 @@ FILES = pa.schema(
     [
         ("path", pa.string()),  # fully qualified, as the format identifies the file
         ("size", pa.int64()),  # bytes, from the log
-        ("stamp", pa.int64()),  # what else tells it apart: its time, its record count; or null
+        ("stamp", pa.int64()),  # what else distinguishes it: its time or record count; or null
         ("partition", pa.map_(pa.string(), pa.string())),  # by `logged_as`, as the log has them
         ("format", pa.string()),  # only "parquet" is ever opened; others stay unknown
     ]
@@ -54,12 +54,13 @@ def distinct_files(files: pa.Table, *by: str) -> pa.Table:
 
 
 class Table(Protocol):
-    """A table of some format, read through its log, or without one through a file listing."""
+    """A table of any format, read through its log, or through a file listing if it has no log."""
 
     has_log: ClassVar[bool]
     """Whether a log orders the changes, and files never change. If not, a version is a digest of
     the files, `stamp` is a file's modification time in milliseconds, and a file may be replaced at
-    its path."""
+    its path.
+    """
 
     @property
     def id(self) -> TableId:
@@ -70,7 +71,7 @@ class Table(Protocol):
         """The catalog name or path under which its definition is stored."""
 
     def columns(self) -> Columns:
-        """Return today's columns."""
+        """Return the current columns."""
 
     def version(self) -> int:
         """Return the newest version."""
@@ -86,7 +87,7 @@ class Table(Protocol):
     def changes(self, since: int, until: int) -> pa.Table | None:
         """Return the files (FILES) added in versions since < v <= until, live or not.
 
-        None if the log no longer has them, or reading it is not worth it: compare `files` instead.
+        None if the log no longer has them, or if it is cheaper to compare `files`.
         """
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
@@ -94,7 +95,7 @@ class Table(Protocol):
 
 
 class TableSnapshot(Protocol):
-    """One version of a table that is read without Spark: its columns, its files, their rows."""
+    """One version of a table, read without Spark: its columns, its files, and their rows."""
 
     @property
     def columns(self) -> Columns:
@@ -102,11 +103,11 @@ class TableSnapshot(Protocol):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
+        """The columns with Arrow's types."""
 
     @property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """For each file with deleted rows, by path: whether each row is live."""
+        """For each file with deleted rows, by path: for each row, whether it is live."""
 
     def files(self) -> pa.Table:
         """Return the live files (FILES)."""

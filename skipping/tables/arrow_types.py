@@ -1,4 +1,4 @@
-"""Nested Arrow types."""
+"""Replace types within nested Arrow types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["replace_leaves", "without_view"]
 def replace_leaves(
     type: pa.DataType, replaced: Callable[[pa.DataType], pa.DataType]
 ) -> pa.DataType:
-    """Return the type with what `replaced` gives for each type in it that holds no other.
+    """Return the type with each type in it that has no inner type replaced by `replaced(type)`.
 
     >>> replace_leaves(pa.list_(pa.string_view()), without_view)
     ListType(list<item: string>)
@@ -34,7 +34,12 @@ def replace_leaves(
 
 
 def without_view(type: pa.DataType) -> pa.DataType:
-    """Return plain text or bytes for a view of them, which Arrow can neither filter nor compare."""
+    """Return `string` or `binary` for a view of them: Arrow cannot filter or compare views."""
     if pa.types.is_string_view(type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(type) else type
+
+
+def without_dictionary(type: pa.DataType) -> pa.DataType:
+    """Return the type of a dictionary's values; other types are unchanged."""
+    return type.value_type if pa.types.is_dictionary(type) else type

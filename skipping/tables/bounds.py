@@ -43,10 +43,10 @@ MAPPED = "mapped"
 """Marks a column of an Iceberg table with a name mapping: files may have been imported."""
 
 _REPLACED = ("\ufffd", "\ufffe")
-"""The character that JSON and Java put for invalid bytes, and the one after it."""
+"""The character that JSON and Java substitute for invalid bytes, and the next character."""
 
 _LARGEST = 3.4028234663852886e38
-"""The largest FLOAT; a column may be a DOUBLE now. Bounds above it count as infinity."""
+"""The largest FLOAT; a column may be a DOUBLE now. Larger bounds count as infinity."""
 
 _1973 = 94_694_400_000_000
 _1978 = 253_402_387_200_000  # up to the year 10000 in milliseconds, and a day, for any zone
@@ -56,14 +56,14 @@ _MILLISECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class BoundRule:
-    """Which bounds a rule covers, and what they prove. The first rule that fits counts.
+    """Which bounds a rule covers, and how far to trust them. The first matching rule applies.
 
     `types` are Spark's, without digits; `digits` is the largest precision of a DECIMAL. `when`
-    restricts the rule to columns with WIDENED or MAPPED. Bounds prove nothing unless `proves`, nor
-    before `since` or from `until` on (microseconds), nor if they are in `never`. `margin` widens
-    bounds: by microseconds, a DECIMAL by whole numbers; `bits` n widens them also by 1/2^n of their
-    size. An upper bound of `prefix` bytes or more may be the beginning of a longer value. `reports`
-    are the bug reports behind the rule.
+    restricts the rule to columns with WIDENED or MAPPED. Bounds are trusted only if `proves`, if
+    they are in `since` <= bound < `until` (microseconds), and if they are not in `never`. `margin`
+    widens bounds: by microseconds, a DECIMAL by whole numbers; `bits` n widens them also by 1/2^n
+    of their size. An upper bound of `prefix` bytes or more may be the beginning of a longer value.
+    `reports` are the bug reports behind the rule.
     """
 
     formats: tuple[str, ...]
@@ -80,7 +80,7 @@ class BoundRule:
     prefix: int | None = None
 
     def widen(self, lower: Bound, upper: Bound, type: str) -> tuple[Bound, Bound] | None:
-        """Return bounds that hold for all values except NaN and null; None if none hold.
+        """Return bounds that hold for all values except NaN and null; None if they are not trusted.
 
         >>> find_rule("iceberg", "timestamp_ntz").widen(10**15, 10**15 + 5, "timestamp_ntz")
         (999999999999000, 1000000000001005)
@@ -134,7 +134,7 @@ RULES = (
     # delta-rs divides the unscaled number as a double, which is exact up to 15 digits. Beyond, each
     # step loses half a bit of 53, the power of ten up to four: 2^-49 together.
     BoundRule(("delta",), ("decimal",), ("delta-rs#4757",), digits=15),
-    # Without a scale it cuts them to 64 bits.
+    # Without a scale, delta-rs cuts the number to 64 bits.
     BoundRule(
         ("delta",),
         ("decimal",),
@@ -142,7 +142,7 @@ RULES = (
         never=(-(1 << 63), (1 << 63) - 1),
         bits=48,
     ),
-    # Rounded to whole numbers by some, and what UniForm copies from Delta's log.
+    # Some writers round to whole numbers, and UniForm copies bounds from Delta's log.
     BoundRule(
         ("iceberg",),
         ("decimal",),
@@ -151,7 +151,7 @@ RULES = (
         margin=1,
         bits=48,
     ),
-    # Merged over row groups in the wrong byte order: such bounds are wrong.
+    # Some writers compare row groups' bounds in the wrong byte order, so theirs are wrong.
     BoundRule(("iceberg",), ("decimal",), ("duckdb#23504", "pg_lake#431"), False),
     # Before 1973 the seconds of a zone's offset may be missing; the last zone had some in 1972.
     # Delta's reader moves the upper bound by a millisecond, which is not enough for a checkpoint
@@ -164,7 +164,7 @@ RULES = (
         margin=_MILLISECOND,
     ),
     BoundRule(("delta",), ("timestamp_ntz",), ("trino#31231",), margin=_MILLISECOND),
-    # In milliseconds or nanoseconds where Iceberg takes microseconds: imported files.
+    # Imported files may have milliseconds or nanoseconds, where Iceberg assumes microseconds.
     BoundRule(("iceberg",), ("timestamp", "timestamp_ntz"), ("iceberg#18173",), False, MAPPED),
     # The same without a name mapping. Milliseconds of any year up to 9999 look like times before
     # 1978, and nanoseconds from April 1970 on like times after 2200. UniForm copies Delta's bounds,
@@ -178,11 +178,11 @@ RULES = (
         margin=_MILLISECOND,
     ),
     BoundRule(("delta",), ("string",), ("delta PROTOCOL.md, Per-file Statistics",)),
-    # Cut to 16 bytes and not rounded up.
+    # Some writers cut upper bounds to 16 bytes without rounding up.
     BoundRule(
         ("iceberg",), ("string", "binary"), ("duckdb-iceberg#1047", "iceberg#16880"), prefix=16
     ),
-    # Footers, by which the Parquet reader skips row groups for the keys of joins.
+    # Bounds in footers, by which the Parquet reader skips row groups for keys of joins.
     BoundRule(("parquet",), ("decimal",), ("hyparquet-writer#38", "arrow-rs#10860"), False),
     BoundRule(("parquet",), (*_WHOLE, "float", "double", "string", "binary"), ("parquet-mr",)),
     BoundRule(("parquet",), ("timestamp", "timestamp_ntz"), ("parquet-mr",)),
@@ -194,11 +194,11 @@ NOTHING = BoundRule((), (), (), False)
 
 @dataclass(frozen=True, slots=True)
 class TransformRule:
-    """Which values of an Iceberg partition may be those of rows that belong elsewhere.
+    """The partition values of an Iceberg transform that may have rows of other partitions.
 
-    `multiple`: those that are no multiple of the width or not above 0, and all where the width is
-    more than a quarter of what the column's type holds. `within`: those further from 0 than this.
-    `early`: 0, and those below, may have rows of the unit before.
+    `multiple`: values that are not a multiple of the width or not above 0; all values, if the width
+    is more than a quarter of the type's range. `within`: values further from 0 than this. `early`:
+    0 and lower values may have rows of the previous unit.
     """
 
     transform: str
@@ -211,22 +211,22 @@ class TransformRule:
 _ROUNDED = ("iceberg#1680", "iceberg-rust#1128", "duckdb-iceberg#1361")
 
 TRANSFORMS = (
-    # Wraps around at the smallest values, and above if the width is large; was of the wrong sign;
-    # was rounded towards 0, where -5 and 5 are alike.
+    # It wraps around at the smallest values, and at others if the width is large. Writers had the
+    # wrong sign, or rounded towards 0, which makes -5 and 5 equal.
     TransformRule(
         "truncate", ("iceberg#9767", "iceberg#18111", "ClickHouse#119576", "iceberg-go#603"), True
     ),
-    # Rounded towards 1970 by old writers. Iceberg's projections know that, PyIceberg's do not.
+    # Old writers rounded towards 1970. Iceberg's projections consider that, PyIceberg's do not.
     TransformRule("year", _ROUNDED, early=True),
     TransformRule("month", _ROUNDED, early=True),
     TransformRule("day", _ROUNDED, early=True),
-    # An INT overflows after 245,000 years: up to here none of them comes around again.
+    # An INT overflows after 245,000 years; no value up to here can come from an overflow.
     TransformRule("hour", (*_ROUNDED, "iceberg#9713"), within=1_700_000_000, early=True),
 )
 
 
 def find_rule(format: str, type: str, circumstances: Iterable[str] = ()) -> BoundRule:
-    """Return the rule for a format and Spark type (`decimal(18,2)`) under circumstances."""
+    """Return the rule for a format and Spark type (`decimal(18,2)`), given WIDENED or MAPPED."""
     name, digits = type.partition("(")[0], _digits(type)
     known = set(circumstances)
     for rule in RULES:

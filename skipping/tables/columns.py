@@ -1,4 +1,4 @@
-"""The columns of a table, however its format describes them."""
+"""Define the columns of a table of any format."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ VARIANT = "variant"
 
 @dataclass(frozen=True, slots=True)
 class PhysicalColumn:
-    """Where a data file has a column, and how the format's readers take its values.
+    """Where a data file stores a column, and how the format's readers read it.
 
     `path` is its path of names; a column with a `field_id` is found by that id instead. `imported`
     has the possible names of each part of the path in a file without field ids; it is empty if the
-    table has no such mapping. Rows of files without the column read a default instead of null if
-    `backfilled`. If `proleptic`, readers never rebase old dates, whichever program wrote them.
+    table has no such mapping. If `backfilled`, files without the column read a default instead of
+    null. If `proleptic`, readers never rebase old dates, whichever program wrote them.
     """
 
     path: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ class PhysicalColumn:
 class Partitioning:
     """How a table is partitioned by a column.
 
-    `by_value`: by the column itself; the log has its value. `in_files`: files may contain values of
-    it nevertheless. `transforms`: partition transforms of the column, such as `days(ts)`.
-    `generated`: the expression of a generated partition column in Delta, which derives conditions
-    on the partition column from it.
+    `by_value`: by the column itself; the log has its value. `in_files`: files may also contain its
+    values. `transforms`: partition transforms of the column, such as `days(ts)`. `generated`: the
+    expression of a generated partition column in Delta, which derives conditions on the partition
+    column from it.
     """
 
     by_value: bool = False
@@ -54,12 +54,13 @@ class Partitioning:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A leaf column: its name, its identity, which survives a rename, and its Spark type.
+    """A leaf column: its name, its identity (which survives a rename) and its Spark type.
 
-    `refusal` is the reason why it cannot be indexed, if any. `bounded`: how many characters (bytes)
-    of a text's bounds the table's log keeps for new files; None if it keeps no bounds. `reads` are
-    the columns that an `expression` reads, or the columns of a multi-column index. `read_as` is the
-    Arrow type of the column in the rows of a scan, if that may differ: other engines compare that.
+    `refusal` is the reason why it cannot be indexed, or None. `bounded`: the number of characters
+    (bytes) of a text bound that the table's log has for new files; None if it has no bounds.
+    `reads` are the columns that an `expression` reads, or the columns of a multi-column index.
+    `read_as` is the Arrow type of the column in the rows of a scan, if it may differ: other engines
+    compare this type.
     """
 
     name: str
@@ -75,12 +76,12 @@ class TableColumn:
 
     @property
     def partition(self) -> bool:
-        """Whether the table is partitioned by the column as it is."""
+        """Whether the table is partitioned by the column itself."""
         return self.partitioning.by_value
 
     @property
     def is_composite(self) -> bool:
-        """Whether its values are the tuples of several columns."""
+        """Whether its values are tuples of several columns."""
         return bool(self.reads) and self.expression is None
 
     @property
@@ -101,21 +102,21 @@ class TableColumn:
 
 
 Computing: TypeAlias = Callable[[str, Mapping[str, TableColumn], Expression | None], TableColumn]
-"""Makes a column of an expression (`skipping.tables.computed`)."""
+"""Returns the column of an expression (`skipping.tables.computed`)."""
 
 
 class Columns(Mapping[str, TableColumn]):
-    """The leaf columns of a table by their dotted name, found in any case, as in Spark."""
+    """The leaf columns of a table by their dotted names; `resolve` ignores case, as Spark does."""
 
     def __init__(self, columns: Iterable[TableColumn], computing: Computing | None = None) -> None:
-        """`computing` makes columns of expressions, where Spark is there to compute them."""
+        """`computing` returns columns of expressions; None without Spark."""
         self._columns = {column.name: column for column in columns}
         self._computing = computing
 
     def compute(self, sql: str, kept: Expression | None = None) -> TableColumn:
-        """Return the column of an expression on these; `kept` is its stored form, if any.
+        """Return the column of an expression over these; `kept` is its stored form, if any.
 
-        Raises DefinitionError for an expression that cannot be indexed, and without Spark.
+        Raises DefinitionError for an expression that cannot be indexed, or without Spark.
         """
         if self._computing is None:
             raise DefinitionError(f"{sql} is an expression: index it with Spark, which computes it")

@@ -1,4 +1,4 @@
-"""Multi-column indexes: the tuples of several columns as one value, `(a, b) VALUE_LIST`."""
+"""Combine the columns of a multi-column index to one column of tuples: `(a, b) VALUE_LIST`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["by_identity", "by_name", "combine"]
 
 
 def combine(columns: Sequence[TableColumn]) -> TableColumn:
-    """Combine two or more columns; raise DefinitionError for columns that cannot be combined."""
+    """Combine two or more columns; raise DefinitionError if that is impossible."""
     name = f"({', '.join(column.name for column in columns)})"
     identities = [column.identity for column in columns]
     if len(set(identities)) < len(identities):
@@ -35,13 +35,13 @@ def combine(columns: Sequence[TableColumn]) -> TableColumn:
 
 
 def by_identity(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """Combine today's columns of a multi-column index by identity; None if that is impossible."""
+    """Combine the current columns of a multi-column index by identity, or return None."""
     there = {column.identity: column for column in columns.values()}
     return _combine_all([there.get(identity) for identity in indexed.part_identities])
 
 
 def by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
-    """Combine today's columns of a multi-column index by name; None if that is impossible."""
+    """Combine the current columns of a multi-column index by name, or return None."""
     return _combine_all([columns.get(name) for name, _ in indexed.parts])
 
 

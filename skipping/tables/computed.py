@@ -34,9 +34,9 @@ _LONGEST = 2_000
 """Maximum length of an expression's text in characters."""
 
 _KEPT = 256
-"""Maximum number of cached columns: each analysis takes Spark about 100 ms.
-
-The job that computes the values analyzes again, because settings and functions may have changed."""
+"""Maximum number of cached columns: each analysis takes Spark about 100 ms. The job that computes
+the values analyzes again, because settings and functions may have changed.
+"""
 
 _computed: OrderedDict[tuple[object, ...], TableColumn] = OrderedDict()
 _lock = threading.Lock()
@@ -55,11 +55,13 @@ class Computing:
     ) -> TableColumn:
         """Return the column of an expression.
 
-        `kept` is the expression in a stored definition. Its columns are found by identity, and it
-        uses their names at CREATE. Raises DefinitionError if the expression cannot be indexed.
+        `kept` is the expression in a stored definition. It uses the columns' names at CREATE, and
+        finds them by identity. Raises DefinitionError if the expression cannot be indexed.
         """
         if len(sql) > _LONGEST:
-            raise DefinitionError(f"an expression has at most {_LONGEST:,} characters")
+            raise DefinitionError(
+                f"the expression has {len(sql):,} characters, the maximum is {_LONGEST:,}"
+            )
         named = columns if kept is None else _match_identities(kept, columns)
         zone = self._spark.conf.get(_ZONE) or "UTC"
         ansi = (self._spark.conf.get(_ANSI) or "").strip().lower() == "true"
@@ -89,7 +91,7 @@ class Computing:
                 )
         arrow = arrow_type(found.type())
         if arrow is None or domain_of(arrow) is None:
-            raise DefinitionError(f"{sql} is {found.type()}, which has no index")
+            raise DefinitionError(f"{sql} is {found.type()}, which cannot be indexed")
         names = tuple((name, named[name].identity) for name in json.loads(found.read()))
         return TableColumn(
             name=sql,
@@ -113,7 +115,7 @@ def _match_identities(
 def analyse(
     spark: SparkSession, expression: Expression, columns: Mapping[str, TableColumn]
 ) -> Analysed:
-    """Analyze an expression, with its own settings in a separate session.
+    """Analyze an expression, with its own settings, in a separate session.
 
     Raises DefinitionError if it cannot be indexed.
     """

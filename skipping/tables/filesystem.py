@@ -1,4 +1,4 @@
-"""The storage of data files, as Arrow opens it."""
+"""Open the storage of data files with Arrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Locate", "is_unchanged", "locate"]
 Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
 """Maps a path of FILES to its file system and the path in it."""
 
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # Hadoop's names of what Arrow calls otherwise
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # schemes of Hadoop, and Arrow's for the same storage
 
 
 @functools.cache
@@ -33,7 +33,8 @@ def _open_filesystem(scheme: str, authority: str) -> tuple[pafs.FileSystem, str]
 def locate(path: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a path of FILES (`file:/tmp/x y`), and the path in it.
 
-    The path is no URI, so it is not decoded. Raises TableError for a scheme that Arrow cannot open.
+    The path is not a URI, so it is not decoded. Raises TableError for a scheme that Arrow cannot
+    open.
     """
     match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(/.*)", path, re.DOTALL)
     if match is None or match[1] == "file":

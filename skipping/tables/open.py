@@ -1,4 +1,4 @@
-"""Opens the table that a user names, in Spark."""
+"""Open the table that a user names, in Spark."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LISTED = (
     "org.apache.spark.sql.execution.datasources.InMemoryFileIndex",
     "org.apache.spark.sql.execution.datasources.CatalogFileIndex",
 )
-"""Spark's file indexes of a complete table: no stream, no single version."""
+"""Spark's file indexes of complete tables, not of streams or single versions."""
 
 
 def open_table(spark: SparkSession, name: str) -> Table:
     r"""Open `t`, `db.t`, `catalog.db.t`, ``delta.`/p` ``, ``parquet.`/p` ``.
 
-    Raises TableError for a missing table, a view (with its tables), a stream, a version of a
+    Raises TableError for a missing table, a view (with its tables), a stream, one version of a
     table (``delta.`/path@v1` ``, `t.branch_x`), and tables of another format.
     """
     try:
@@ -49,7 +49,7 @@ def open_table(spark: SparkSession, name: str) -> Table:
     if not location.getClass().getName().startswith(_DELTA):
         return _parquet(spark, name, relation)
     if location.isTimeTravelQuery():
-        raise TableError(f"{name} is one version of a table; an index is of the whole table")
+        raise TableError(f"{name} is one version of a table; an index covers the whole table")
     root = str(location.deltaLog().dataPath().toString())
     return DeltaTable(spark, root, _catalog_name(relation) or f"delta.`{root}`")
 
@@ -60,7 +60,7 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
         raise TableError(f"{name} is a metadata table, which has no files of its own")
     full = _catalog_name(relation)
     if full is None:
-        raise TableError(f"{name} is in no catalog; name it by one, as catalog.db.table")
+        raise TableError(f"{name} is not in a catalog; name it as catalog.db.table")
     place = relation.identifier().get()
     # Branches, tags and snapshots are names below the table's: db.t.branch_x.
     if str(table.name()).endswith(f".{place.name()}"):
@@ -70,11 +70,11 @@ def _iceberg(spark: SparkSession, name: str, relation: Any) -> IcebergTable:
         return IcebergTable(
             spark, sql_name([str(relation.catalog().get().name()), *place.namespace()])
         )
-    raise TableError(f"{name} is one version of a table; an index is of the whole table")
+    raise TableError(f"{name} is one version of a table; an index covers the whole table")
 
 
 def _audit_branch(spark: SparkSession) -> str | None:
-    """Return what Iceberg appends to table names while the session writes to an audit branch."""
+    """Return the suffix of table names in Iceberg while the session writes to an audit branch."""
     branch = spark.conf.get("spark.wap.branch", None)
     return branch and f"branch_{branch}"
 
@@ -102,17 +102,17 @@ def _parquet(spark: SparkSession, name: str, leaf: Any) -> ParquetTable:
     relation = leaf.relation()
     roots = relation.location().rootPaths()
     if roots.size() != 1:
-        raise TableError(f"{name} names {roots.size()} places; an index is of one folder")
+        raise TableError(f"{name} has {roots.size()} root folders; an index covers one folder")
     if relation.bucketSpec().isDefined():
         raise TableError(
-            f"{name} is bucketed: Spark reads its files by bucket, and none is skipped"
+            f"{name} is bucketed: Spark reads its files by bucket, so none can be skipped"
         )
     root = str(roots.apply(0).toString())
     return ParquetTable(spark, root, _catalog_name(leaf) or sql_name(["parquet", root]))
 
 
 def _relation(plan: Any) -> Any | None:
-    """Return the one leaf under aliases (and the padding of CHAR columns); None for a view."""
+    """Return the only leaf, under aliases (and the padding of CHAR columns); None for a view."""
     while True:
         children = plan.children()
         if plan.getClass().getSimpleName() == "View" or children.size() > 1:

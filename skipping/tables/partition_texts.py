@@ -1,4 +1,4 @@
-"""Typed partition values as text, as logs have them."""
+"""Convert typed partition values to text, as logs have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths of logs and plans, resolved to those of FILES."""
+"""Resolve paths of logs and plans to those of FILES."""
 
 from __future__ import annotations
 

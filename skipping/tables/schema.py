@@ -1,4 +1,4 @@
-"""Columns of a JSON schema of Spark or Delta; those that cannot be indexed have a reason."""
+"""Read the columns in a JSON schema of Spark or Delta; some have a reason not to be indexed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves(
 ) -> Iterator[TableColumn]:
     """Yield the leaf columns of a schema; those that cannot be indexed have a reason.
 
-    `mode` is Delta's column mapping: by name and by id, the fields' metadata have the identities.
+    `mode` is Delta's column mapping; by name and by id, the fields' metadata have the identities.
     """
     for field in fields:
         branch = (*above, field)
@@ -42,7 +42,7 @@ def leaves(
 
 
 def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
-    """Add to each column the partition columns generated from it, as `day = date(ts)`."""
+    """Add to each column the partition columns generated from it, such as `day = date(ts)`."""
     there = list(columns)
     generated = [
         (f"{c.name} = {text}", text)
@@ -50,7 +50,7 @@ def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableC
         if (text := c.partitioning.generated) is not None
     ]
     for column in there:
-        # Any occurrence of the name will do: this only reports where the table may prune itself.
+        # Any occurrence of the name is enough: this only reports where the table may skip files.
         name = re.compile(rf"(?<![\w.]){re.escape(column.name)}(?![\w.])", re.IGNORECASE)
         made = tuple(spelled for spelled, text in generated if name.search(text))
         if made and not column.partitioning.generated:
@@ -59,7 +59,7 @@ def with_generated_partitions(columns: Iterable[TableColumn]) -> Iterator[TableC
 
 
 def _sanitize(text: Any) -> str | None:
-    """Cut a text of the table to show it, and mask control characters: any writer may set it."""
+    """Cut a text of the table for display, and mask control characters: any writer may set it."""
     return mask_controls(text[:_LONGEST]) if isinstance(text, str) else None
 
 
@@ -131,7 +131,7 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
     name, field = _name(branch), branch[-1]
     type = _type(field)
     if (padded := _find_char_type(branch)) is not None:
-        return f"{name} is {padded}, which compares padded; make it a STRING"
+        return f"{name} is {padded}, whose values are compared with padding; make it a STRING"
     match _kind(field["type"]):
         case "struct":
             inner = (f"{name}.{join_name([f['name']])}" for f in field["type"]["fields"])
@@ -141,14 +141,15 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
     return (
         None
         if _has_domain(type) and " collate " not in type
-        else f"{name} is {type}, which has no index"
+        else f"{name} is {type}, which cannot be indexed"
     )
 
 
 def _find_char_type(branch: Sequence[Field]) -> str | None:
-    """Return the CHAR(n) that a leaf was declared as, if so; Spark notes a struct's on the struct.
+    """Return the CHAR(n) that a leaf was declared as, or None.
 
-    If two leaves below a struct have the same name, both count as padded.
+    Spark notes it in the metadata of the leaf or of the struct. If two leaves below a struct have
+    the same name, both count as padded.
 
     >>> outer = {"name": "s", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "struct<v:char(12)>"}}
     >>> _find_char_type([outer, {"name": "v"}]), _find_char_type([outer, {"name": "w"}])

@@ -23,7 +23,7 @@ def translate_errors(name: str) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         java = getattr(error, "java_exception", None)
         reason = first_line(java.getMessage() if java else error)
-        raise TableError(f"cannot follow table {name}: {reason}") from error
+        raise TableError(f"cannot read table {name}: {reason}") from error
 
 
 def nested_schema(types: Mapping[tuple[str, ...], DataType]) -> StructType:

@@ -1,4 +1,4 @@
-"""The condition of WHERE as Spark evaluates it: made of its tree, never of its text."""
+"""Render the condition of WHERE for Spark, from its tree, never from its text."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def _tuple(operands: Sequence[Operand]) -> Column:
 def _column(operand: Operand) -> Column:
     if isinstance(operand, ColumnName):
         return F.col(sql_name(operand.parts))
-    constant = F.lit(_as_py4j_takes_it(operand.value))
+    constant = F.lit(_to_py4j(operand.value))
     return constant if operand.type is None else constant.cast(operand.type)
 
 
-def _as_py4j_takes_it(value: Value) -> Any:
+def _to_py4j(value: Value) -> Any:
     match value:
         case bool():
             return value

@@ -1,4 +1,4 @@
-"""The condition of WHERE in the language of an engine: one walk of its tree for all of them."""
+"""Render the condition of WHERE in the language of an engine, with one walk of its tree for all."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ class WhereRenderer(Generic[T]):
     def render(self, text: str) -> T:
         """Render a condition's text.
 
-        Raises StatementError for text that is no condition, DefinitionError for what the engine
-        cannot express.
+        Raises StatementError for invalid text, DefinitionError for what the engine cannot express.
         """
         return self._render(parse_condition(text))
 

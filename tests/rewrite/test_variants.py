@@ -120,7 +120,7 @@ def test_a_value_on_which_it_fails_keeps_its_file(spark: SparkSession, table: st
 
 
 def test_the_variant_itself_has_no_index(spark: SparkSession, table: str) -> None:
-    with pytest.raises(StatementError, match="is variant, which has no index"):
+    with pytest.raises(StatementError, match="is variant, which cannot be indexed"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD (v VALUE_LIST)")
 
 

@@ -1,6 +1,6 @@
-"""Delta tables, followed through delta-rs: its log, its credentials.
+"""Read Delta tables with delta-rs: its log, its credentials.
 
-Paths, sizes and identities are those that Delta in Spark has, so that one index serves both.
+Paths, sizes and identities are those of Delta in Spark, so that one index serves both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _COMMITS = 1_000
 
 
 def open_delta(url: str, name: str) -> DeltaTable:
-    """Open the table at a URL; the TableError names it as the user does."""
+    """Open the table at a URL; a TableError has the user's `name` for it."""
     with _translate_errors(name):
         return _load(url)
 
@@ -47,7 +47,7 @@ def open_delta(url: str, name: str) -> DeltaTable:
 class DeltaLakeTable:
     """A table of delta-rs, loaded again for each call; the given object does not change.
 
-    So a table that was dropped and created again at the same path is the new table.
+    If a table was dropped and created again at the same path, it is the new table.
     """
 
     table: DeltaTable
@@ -72,7 +72,7 @@ class DeltaLakeTable:
             return int(self._at().version())
 
     def columns(self) -> Columns:
-        """Return today's columns; those that cannot be indexed have a reason."""
+        """Return the current columns; those that cannot be indexed have a reason."""
         with _translate_errors(self.name):
             return LiveFiles.of(self._at()).columns
 
@@ -86,7 +86,7 @@ class DeltaLakeTable:
         condition = delta_rs_condition(where, live.columns)
         with _translate_errors(self.name):
             uris = live.table.file_uris(file_pruning_predicate=condition)
-        # By their unique names: URIs are not spelled as in the log.
+        # Compare the unique file names, because URIs differ from the log's paths.
         kept = pa.array([unquote(uri).rpartition("/")[2] for uri in uris], pa.string())
         names = pc.replace_substring_regex(files["path"], r"(?s)\A.*/", "")
         return files.filter(pc.is_in(names, value_set=kept))
@@ -137,8 +137,8 @@ class DeltaLakeTable:
         match = re.fullmatch(_REMOTE, path, re.DOTALL)
         if match is None or match[1] == "file":
             root = re.fullmatch(_REMOTE, self.table.table_uri, re.DOTALL)
-            if root is not None and root[1] != "file":  # its writers are not of this machine
-                raise TableError(f"the log of {self.table.table_uri} names a file here: {path}")
+            if root is not None and root[1] != "file":  # its writers must not name local files
+                raise TableError(f"the log of {self.table.table_uri} names a local file: {path}")
             return locate(path)
         return _open_filesystem(
             f"{match[1]}://{match[2]}/", *sorted(self._options().items())
@@ -159,7 +159,7 @@ def _load(
 ) -> DeltaTable:
     if escape := re.search("%[0-9A-Fa-f]{2}", unquote(url)):
         raise TableError(
-            f"delta-rs takes {escape[0]} in a path for an escape, and so reads another folder than "
+            f"delta-rs decodes {escape[0]} in a path, and so would read another folder than "
             f"{table_root(url)}"
         )
     return DeltaTable(url, version, storage_options=options or None)
@@ -175,4 +175,4 @@ def _translate_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError, ValueError) as error:
-        raise TableError(f"cannot follow table {name}: {first_line(error)}") from error
+        raise TableError(f"cannot read table {name}: {first_line(error)}") from error

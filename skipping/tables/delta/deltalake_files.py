@@ -1,4 +1,4 @@
-"""One version of a Delta table, read by delta-rs: its columns, its files, and their rows."""
+"""Read one version of a Delta table with delta-rs: its columns, its files, and their rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["LiveFiles", "table_root"]
 
 
 def table_root(uri: str) -> str:
-    """Return a table's root as Hadoop spells it, given delta-rs' URL.
+    """Return a table's root in Hadoop's form, given delta-rs' URL.
 
     >>> table_root("file:///tmp/a%20b/"), table_root("s3a://bucket/t/")
     ('file:/tmp/a b', 's3a://bucket/t')
@@ -38,7 +38,7 @@ def table_root(uri: str) -> str:
 class LiveFiles:
     """One version of a table.
 
-    `fields` are those of its schema, `mode` is its column mapping: none, name or id.
+    `fields` are those of its schema; `mode` is its column mapping: none, name or id.
     """
 
     table: DeltaTable = field(repr=False)
@@ -61,12 +61,12 @@ class LiveFiles:
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
+        """The columns with Arrow's types."""
         return pa.schema(self.table.schema().to_arrow())
 
     @property
     def root(self) -> str:
-        """The root, as Hadoop spells it."""
+        """The root in Hadoop's form."""
         return table_root(self.table.table_uri)
 
     @cached_property
@@ -83,10 +83,10 @@ class LiveFiles:
         return files_table(actions["path"], sizes, self._partition())
 
     def read_commits(self, commits: Iterable[bytes]) -> pa.Table:
-        """Return the files (FILES) that commits add, each once: a deletion vector adds one again.
+        """Return the files (FILES) that commits add, each once: deletion vectors add files again.
 
         Partition values are the log's own texts. Raises ValueError, KeyError or TypeError for text
-        that is no commit.
+        that is not a commit.
         """
         actions = (json.loads(line) for commit in commits for line in commit.splitlines() if line)
         adds = {(a["path"], a["size"]): a for a in (x.get("add") for x in actions) if a is not None}
@@ -100,9 +100,9 @@ class LiveFiles:
         return files_table(resolve_path(self.root, pa.array(paths, pa.string())), sizes, partition)
 
     def _partition(self) -> pa.Array:
-        """Return partition values as in the log, as far as delta-rs' typed values tell.
+        """Return partition values as the log's text, as far as delta-rs' typed values determine it.
 
-        Values are left out, and so unknown, where delta-rs loses information: it reads empty text
+        Values that lose information in delta-rs are left out, and so unknown: it reads empty text
         as null, unlike Spark, and a time without its zone.
         """
         pairs: list[list[tuple[str, str | None]]] = [[] for _ in range(len(self._actions))]
@@ -120,7 +120,7 @@ class LiveFiles:
 
     @cached_property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """For each file with a deletion vector, by path: whether each row is live."""
+        """For each file with a deletion vector, by path: for each row, whether it is live."""
         if "deletionVectors" not in (self.table.protocol().reader_features or ()):
             return {}
         found = pa.table(self.table.deletion_vectors())
@@ -130,10 +130,10 @@ class LiveFiles:
                 found["filepath"].to_pylist(), found["selection_vector"], strict=True
             )
         }
-        strange = vectors.keys() - set(self._actions["path"].to_pylist())
-        if strange or len(vectors) < len(found):
+        unlisted = vectors.keys() - set(self._actions["path"].to_pylist())
+        if unlisted or len(vectors) < len(found):
             raise TableError(
-                f"delta-rs has deletion vectors of unknown files: {', '.join(strange)}"
+                f"delta-rs has deletion vectors of unknown files: {', '.join(unlisted)}"
             )
         return vectors
 
@@ -145,7 +145,7 @@ class LiveFiles:
         fields = {f["name"]: f for f in self.fields}
         filesystem, inner = locate(path)
         with filesystem.open_input_file(inner) as source:
-            # Spark's own unit: the default is too narrow for the years that an INT96 may have.
+            # Spark's own unit: Arrow's default does not cover all years of an INT96.
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             in_file = [name for name in names if name not in self.partition]
             stored = {name: self._find(file.schema_arrow, fields[name]) for name in in_file}
@@ -157,7 +157,7 @@ class LiveFiles:
         for name in names:
             type = self.arrow_schema.field(name).type
             if name in self.partition and pa.types.is_binary(type):
-                # delta-rs gives the escapes of the log (\u0061) for the bytes.
+                # delta-rs returns the escapes in the log (\u0061) instead of the bytes.
                 raise TableError(f"{name} is a partition column of bytes: select other columns")
             if name in self.partition:
                 columns[name] = pa.repeat(
@@ -183,7 +183,9 @@ class LiveFiles:
         name = physical_name(field, self.mode)
         alike = [found.name for found in stored if found.name.lower() == name.lower()]
         if alike and alike != [name]:
-            raise TableError(f"the file has {', '.join(alike)} for {field['name']}")
+            raise TableError(
+                f"column {field['name']}: the file has {', '.join(alike)}, the table expects {name}"
+            )
         return name if alike else None
 
     def _conform(self, array: pa.Array, type: pa.DataType, field: Field) -> pa.Array:
@@ -210,5 +212,5 @@ def _by_id(stored: Sequence[pa.Field], field: Field) -> str | None:
     wanted = str(field["metadata"]["delta.columnMapping.id"]).encode()
     ids = {f.name: (f.metadata or {}).get(b"PARQUET:field_id") for f in stored}
     if not any(ids.values()):
-        raise TableError(f"the file has no field ids, by which {field['name']} is found")
+        raise TableError(f"the file has no field ids, so {field['name']} cannot be found")
     return next((name for name, id in ids.items() if id == wanted), None)

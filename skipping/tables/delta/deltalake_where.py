@@ -1,4 +1,4 @@
-"""The condition of WHERE as delta-rs evaluates it: made of its tree, in the SQL of DataFusion."""
+"""Render the condition of WHERE for delta-rs, from its tree, in the SQL of DataFusion."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["delta_rs_condition"]
 
 
 def delta_rs_condition(text: str, columns: Columns) -> str:
-    """Render a condition's text as the SQL that chooses files in delta-rs.
+    """Render a condition's text as SQL by which delta-rs selects files.
 
-    Raises StatementError for what WHERE does not take, DefinitionError for a column that the table
-    does not have, and for a LIKE that is not `'prefix%'`.
+    Raises StatementError for text that WHERE does not support, and DefinitionError for a column
+    that the table does not have or a LIKE other than `'prefix%'`.
     """
 
     def spell(operand: Operand) -> str:

@@ -1,4 +1,4 @@
-"""Delta tables, followed through the session's own DeltaLog: its catalog, credentials and cache."""
+"""Read Delta tables through the session's own DeltaLog: its catalog, credentials and cache."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ADDED = "add struct<path: string, size: bigint, partitionValues: map<string, st
 
 @dataclass(frozen=True, slots=True)
 class DeltaTable:
-    """A Delta table by its root in Hadoop's spelling (`file:/tmp/x y`), and its name.
+    """A Delta table by its root in Hadoop's form (`file:/tmp/x y`), and its name.
 
-    Each call gets the log from Spark, which caches it. So a table that was dropped and created
-    again at the same path is the new table.
+    Each call gets the log from Spark, which caches it. If a table was dropped and created again at
+    the same path, it is the new table.
     """
 
     spark: SparkSession
@@ -58,7 +58,7 @@ class DeltaTable:
             return int(self._snapshot().version())
 
     def columns(self) -> Columns:
-        """Return today's columns; those that cannot be indexed have a reason."""
+        """Return the current columns; those that cannot be indexed have a reason."""
         with translate_errors(self.name):
             snapshot = self._snapshot()
             metadata = snapshot.metadata()
@@ -112,7 +112,7 @@ class DeltaTable:
         return distinct_files(files, "path", "size")  # a deletion vector adds its file again
 
     def find_reachable(self, paths: pa.Array) -> pa.Array:
-        """Return for each path whether a readable version may contain it; true if that is unknown.
+        """Return for each path whether a readable version may contain it; true if unknown.
 
         These are the files of the earliest version that the log can rebuild, and all added since.
         """

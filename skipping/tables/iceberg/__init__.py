@@ -1,1 +1,1 @@
-"""Iceberg tables, as Spark and as PyIceberg have them."""
+"""Iceberg tables, by Spark and by PyIceberg."""

@@ -1,4 +1,4 @@
-"""The bounds of Iceberg's manifests, as far as `skipping.tables.bounds` trusts them."""
+"""Read the bounds in Iceberg's manifests, as far as `skipping.tables.bounds` trusts them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FileMetrics:
 
 
 class TrustedBounds:
-    """The bounds of some columns of a table's files, wide enough for every known writer."""
+    """The bounds of some columns of a table's files, widened to allow for every known writer."""
 
     def __init__(self, metadata: TableMetadata, ids: Iterable[int]) -> None:
         """`ids` are the field ids of the columns with a condition."""
@@ -45,14 +45,14 @@ class TrustedBounds:
                 name = spark_type(str(type))
                 rule = find_rule("iceberg", name, (MAPPED,) if mapped else ())
                 self._rules[id] = type, name, rule
-        # Read from the partition, whatever the file has: the file may have been imported.
+        # Readers take these values from the partition, which may differ from an imported file.
         self._constant = {
             id: {f.source_id for f in spec.fields if isinstance(f.transform, IdentityTransform)}
             for id, spec in metadata.specs().items()
         }
 
     def of(self, data: DataFile) -> Any:
-        """Return the FileMetrics of a DataFile, in which a column has both bounds or none."""
+        """Return the FileMetrics of a DataFile; each column has both bounds or none."""
         lowers, uppers = data.lower_bounds or {}, data.upper_bounds or {}
         low: dict[int, bytes] = {}
         high: dict[int, bytes] = {}
@@ -79,7 +79,7 @@ def _widen(
     try:
         widened = rule.widen(_value(type, lower), _value(type, upper), name)
         return None if widened is None else (_bytes(type, widened[0]), _bytes(type, widened[1]))
-    except Exception:  # bounds of another type than the column has now, or of none
+    except Exception:  # bounds of another type than the column has now, or invalid ones
         return None
 
 

@@ -1,4 +1,4 @@
-"""Iceberg's data files as FILES, by whichever library they were listed."""
+"""Convert lists of Iceberg's data files, from any library, to FILES."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skipping.tables.partition_texts import partition_texts
 __all__ = ["LISTED", "data_files", "listed_table"]
 
 _UNSURE = "\0"
-"""No spelling of any value of the types that may have partition values, but of a string."""
+"""A text that is not a value of any type of partition columns, except strings."""
 
 LISTED = pa.schema(
     [
@@ -30,18 +30,18 @@ LISTED = pa.schema(
 
 
 def listed_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    """LISTED from rows."""
+    """Return a table with the schema LISTED from its rows."""
     return pa.table([[row[i] for row in rows] for i in range(len(LISTED))], schema=LISTED)
 
 
 def data_files(
     listed: pa.Table, values: Mapping[int, pa.ChunkedArray | Sequence[Any]], metadata: Metadata
 ) -> pa.Table:
-    """FILES from the LISTED columns, and the partition values by the id of their column.
+    """Return a FILES table from LISTED columns, and partition values by the id of their column.
 
-    Locations keep their spelling, with or without a scheme: it is unknown whether two spellings
-    are one file. Only values of identity transforms are a column's own; those that a file's spec
-    has not are left out, which is not the same as null.
+    Locations keep their spelling, with or without a scheme, because it is unknown whether two
+    spellings are one file. Only identity transforms have values of the column itself. Values that a
+    file's spec lacks are left out, which is not the same as null.
     """
     types = {c.physical.field_id: c.type for c in metadata.columns().values()}
     texts = {id: _texts(array, types.get(id, "")) for id, array in values.items()}
@@ -61,9 +61,9 @@ def data_files(
 
 
 def _texts(values: pa.ChunkedArray | Sequence[Any], type: str) -> list[str | None]:
-    """Partition values as `partition_values` of `skipping.indexing` reads them; none if unsure.
+    """Return partition values as text for `partition_values` of `skipping.indexing`.
 
-    They are Arrow's, or Python's as manifests have them: days and microseconds are numbers.
+    The values are Arrow's, or Python's as in manifests, where days and microseconds are numbers.
     """
     arrow = arrow_type(type)
     if arrow is None or pa.types.is_binary(arrow):

@@ -1,4 +1,4 @@
-"""An Iceberg table's metadata file, parsed alike whether Spark or PyIceberg fetched it."""
+"""Parse an Iceberg table's metadata file, whether Spark or PyIceberg fetched it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LONGEST = 200
 """Longest name of an unknown transform, in characters."""
 
 _NOT_MADE = ("identity", "void", "unknown")
-"""Transforms that are the column itself, or tell nothing about it."""
+"""Transforms that are the column itself, or have no information about it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot, the one it was made from, and how many files it says it added.
+    """A snapshot, its parent, and the number of files that it added, according to its summary.
 
     `number` orders the snapshots of a table: see `Metadata.version`.
     """
@@ -65,14 +65,14 @@ class Metadata:
     def version(self) -> int:
         """The last sequence number, which grows over all branches and through a rollback.
 
-        In a v1 table the time of its last change: only a hint that something changed.
+        In a v1 table, the time of its last change, which only shows that something changed.
         """
         return int(self._json["last-sequence-number" if self.numbered else "last-updated-ms"])
 
     def heads(self, version: int) -> list[int] | None:
         """Return the snapshots of the table, its branches and its tags at a version, each once.
 
-        None if one is gone. Branches and tags are today's.
+        None if one is gone. Branches and tags are the current ones.
         """
         if version > self.version:
             return None
@@ -96,8 +96,8 @@ class Metadata:
     def between(self, since: int, until: int) -> list[Snapshot] | None:
         """Return the snapshots since < sequence number <= until; None if they are incomplete.
 
-        They are if one was expired, in v1 tables, and if the table was rolled back to an older
-        snapshot, whose files may never have been indexed.
+        They are incomplete if one has expired, in v1 tables, and if the table was rolled back to an
+        older snapshot, whose files may never have been indexed.
         """
         if not self.numbered or since > until or until > self.version:
             return None
@@ -107,9 +107,9 @@ class Metadata:
         )
         if [s.number for s in found] != list(range(since + 1, until + 1)):
             return None
-        return found if self._went_on_from(since) else None
+        return found if self._descends_from(since) else None
 
-    def _went_on_from(self, since: int) -> bool:
+    def _descends_from(self, since: int) -> bool:
         """Return whether the current snapshot descends from the newest one of a version."""
         at = self._current()
         while at is not None and at in self.snapshots and self.snapshots[at].number > since:
@@ -130,7 +130,7 @@ class Metadata:
         return Columns(self._with_transforms(with_bounds(found, properties)))
 
     def _with_transforms(self, columns: Iterable[TableColumn]) -> Iterator[TableColumn]:
-        """Add to each column the transforms that new partitions have, as `days(ts)`."""
+        """Add to each column the transforms that new partitions have, such as `days(ts)`."""
         current = self._json.get("default-spec-id", 0)
         fields: Sequence[Mapping[str, Any]] = next(
             (s["fields"] for s in self._specs() if s["spec-id"] == current), []
@@ -160,9 +160,8 @@ class Metadata:
 
     @cached_property
     def values(self) -> dict[int, str]:
-        """The columns that some spec has as they are: id, and name in metadata tables' partition.
-
-        A name that two fields have had is left out.
+        """The columns with an identity transform in some spec: their id, and their name in the
+        partition of metadata tables. Names that two fields have had are left out.
         """
         names = self._partition_names()
         return {
@@ -197,7 +196,7 @@ class Metadata:
 
 
 def table_id(metadata: Mapping[str, Any]) -> TableId:
-    """Return the id that a metadata file states: the UUID, and the location."""
+    """Return the id in a metadata file: the UUID and the location."""
     root = str(metadata.get("location") or "")
     while root.endswith("/") and not root.endswith("://"):
         root = root[:-1]

@@ -1,4 +1,4 @@
-"""Iceberg tables as PyIceberg has them: no JVM, no Spark."""
+"""Read Iceberg tables with PyIceberg, without a JVM."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from skipping.tables.where import WhereRenderer
 __all__ = ["PyIcebergTable", "parse_metadata"]
 
 _AT_ONCE = 16
-"""Manifests that are read at a time."""
+"""Manifests to read concurrently."""
 
 
 def parse_metadata(metadata: TableMetadata) -> Metadata:
-    """Return the metadata that PyIceberg loaded, parsed as its file is.
+    """Parse the metadata that PyIceberg loaded, as from its file.
 
-    `TableMetadata.model_dump_json` refuses format version 3, as if to write it.
+    `TableMetadata.model_dump_json` rejects format version 3, because PyIceberg cannot write it.
     """
     return Metadata(IcebergBaseModel.model_dump_json(metadata))
 
@@ -49,7 +49,7 @@ def parse_metadata(metadata: TableMetadata) -> Metadata:
 class PyIcebergTable:
     """A table of a PyIceberg catalog, loaded again for each call; the given object does not change.
 
-    Its name begins with the catalog's, which may have another name in Spark: the index is one.
+    Its name begins with the catalog's, which may have another name in Spark; both share the index.
     """
 
     table: PyIceberg
@@ -143,7 +143,7 @@ def _files(
     *,
     only: Callable[[ManifestFile], bool] = lambda _: True,
 ) -> pa.Table:
-    """FILES of the wanted entries of snapshots; a manifest that several have is read once."""
+    """Return the wanted entries of snapshots as FILES; read a manifest of several only once."""
     manifests = {m.manifest_path: m for m in _manifests(table, snapshots) if only(m)}
 
     def entries(manifest: ManifestFile) -> list[ManifestEntry]:
@@ -208,7 +208,7 @@ def _like(operand: Operand, pattern: str, escape: str) -> Any:
 
 def _reference(operand: Operand) -> str:
     if isinstance(operand, Constant):
-        raise DefinitionError("without Spark WHERE compares a column with constants")
+        raise DefinitionError("without Spark, WHERE compares columns with constants only")
     return ".".join(operand.parts)
 
 

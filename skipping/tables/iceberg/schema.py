@@ -1,4 +1,4 @@
-"""Iceberg's schemas as leaf columns: found by field id, typed as Spark sees them."""
+"""Convert Iceberg's schemas to leaf columns: found by field id, with Spark's types."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ _SPARK = {
     "string": "string",
     "binary": "binary",
 }
-"""The types that have an index. Spark reads a `uuid` as text and a `fixed` as bytes, but files keep
-neither so."""
+"""The types that can be indexed. Spark reads a `uuid` as text and a `fixed` as bytes, but files do
+not store them so.
+"""
 
 
 _WHOLE = 1 << 30
-"""A length beyond any text."""
+"""A length that no text exceeds."""
 
 
 def identity(id: int, mapping: NameMapping) -> str:
     """Return the identity of the column with a field id.
 
     Files without ids are read by name. So in a table with a name mapping, the names are part of the
-    identity: entries hold only as long as the names do (`IcebergIdentity.java`).
+    identity: entries are valid only as long as the names stay (`IcebergIdentity.java`).
 
     >>> identity(2, ()), identity(2, [{"field-id": 2, "names": ["key", "k"]}])
     ('#2', '#2 `k`,`key`')
@@ -82,9 +83,9 @@ def leaves(
 def with_bounds(
     columns: Iterable[TableColumn], properties: Mapping[str, str]
 ) -> Iterator[TableColumn]:
-    """Set how much of text bounds the metrics mode keeps (`write.metadata.metrics.*`).
+    """Set how many characters of text bounds each column keeps (`write.metadata.metrics.*`).
 
-    Without a default of the table's own, only its first columns have metrics.
+    If the table sets no default, only its first columns have metrics.
     """
     written = properties.get("write.metadata.metrics.default")
     limit = int(properties.get("write.metadata.metrics.max-inferred-column-defaults", 100))
@@ -140,7 +141,7 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
         what = "arrays" if type["type"] == "list" else "maps"
         return f"{what} cannot be indexed: {name} is a {type['type']}"
     if isinstance(type, dict) or (type not in _SPARK and not type.startswith("decimal(")):
-        return f"{name} is {spark_type(type)}, which has no index"
+        return f"{name} is {spark_type(type)}, which cannot be indexed"
     return None
 
 

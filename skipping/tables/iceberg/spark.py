@@ -1,4 +1,4 @@
-"""Iceberg tables, followed through the session's own catalogs and credentials."""
+"""Read Iceberg tables through the session's own catalogs and credentials."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ _ADDED = 1_000
 class IcebergTable:
     """An Iceberg table by its full name, in the session's catalog of that name.
 
-    What the session keeps of the table is brought up to date each time: another engine may have
-    committed meanwhile.
+    Each call refreshes the session's cached table, because another engine may have committed.
     """
 
     spark: SparkSession
@@ -94,7 +93,7 @@ class IcebergTable:
                 # Refresh the session's cached table. A second object that replaced it during a
                 # commit to the first one would hide that commit from the session.
                 table.refresh()
-            except (PySparkException, Py4JError):  # the name is another table's, or unused
+            except (PySparkException, Py4JError):  # the name is now another table's, or unused
                 place = spark3.catalogAndIdentifier(session, self.name)
                 place.catalog().invalidateTable(place.identifier())
                 table = spark3.loadIcebergTable(session, self.name)
@@ -150,7 +149,7 @@ class IcebergTable:
             found = self.spark.sql(at).where(spark_condition(where))
             plan: Any = found._jdf.queryExecution().optimizedPlan()
         except AnalysisException:
-            return None  # a tag of a schema that has not the columns yet
+            return None  # a tag whose schema lacks the columns
         leaf = plan.collectLeaves().apply(0)
         if leaf.getClass().getSimpleName() == "LocalRelation":
             return pa.array([], pa.string())

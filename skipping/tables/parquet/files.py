@@ -1,8 +1,8 @@
-"""The columns and rows of a Parquet folder's files.
+"""Read the columns and rows of a Parquet folder's files.
 
-`columns` have Spark's types, because an index is evaluated in these. Rows have the types of
-`pyarrow.dataset`: an expression on `Europe/Berlin`, a dictionary or `uint8` would mean something
-else on UTC, text or a signed number.
+`columns` have Spark's types, in which an index is evaluated. Rows have the types of
+`pyarrow.dataset`: an expression on `Europe/Berlin`, a dictionary or `uint8` would have another
+meaning on UTC, text or a signed number.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class FolderFiles:
 
     @classmethod
     def of(cls, listing: Listing, locate: Locate, schema: pa.Schema | None = None) -> FolderFiles:
-        """Read the columns of the file from which Spark takes them; raise TableError.
+        """Read the columns from the file from which Spark reads them; raise TableError.
 
-        The types of `schema`, that of the `pyarrow.dataset.Dataset` if any, take precedence.
+        `schema` is that of the `pyarrow.dataset.Dataset`, if any; its types take precedence.
         """
         filesystem, inner = locate(listing.first)
         try:
@@ -82,7 +82,7 @@ class FolderFiles:
         kept = [f for f in fields if f["name"].lower() not in map(str.lower, listing.partition)]
         if len(kept) < len(fields) or len({f["name"].lower() for f in fields}) < len(fields):
             raise TableError(
-                f"{listing.first} has a column twice, or one that is a partition's: "
+                f"{listing.first} has a column twice, or one with the name of a partition column: "
                 f"{', '.join(f['name'] for f in fields)}"
             )
         last = [
@@ -105,7 +105,7 @@ class FolderFiles:
 
     @property
     def vectors(self) -> Mapping[str, pa.Array]:
-        """Empty: no row of a file is deleted."""
+        """Empty: no row is deleted."""
         return {}
 
     def files(self) -> pa.Table:
@@ -113,16 +113,18 @@ class FolderFiles:
         return self.listing.files
 
     def read(self, path: str, names: Sequence[str], locate: Locate) -> pa.Table:
-        """Read top-level columns of a file by name; a column that the file does not have is null.
+        """Read top-level columns of a file by name; a column that the file lacks is null.
 
-        Raises TableError for a file written since the folder was listed, because files were pruned
-        by their content then; for a column of another type or with its name in another case; for
+        Raises TableError for a file written since the folder was listed, because its old content
+        was used to prune files; for a column of another type, or with its name in another case; for
         INT96 times of another writer; and for dates of the calendar before Spark 3.
         """
         filesystem, inner = locate(path)
         found, (size, stamp) = filesystem.get_file_info(inner), self._listed[path]
         if found.is_file and (found.size != size or not is_unchanged(found.mtime_ns or 0, stamp)):
-            raise TableError(f"{path} was written since the folder was listed: scan it anew")
+            raise TableError(
+                f"{path} was written since the folder was listed: create the scan again"
+            )
         with filesystem.open_input_file(inner) as source:
             file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             wanted = [name for name in names if name not in self.listing.partition]
@@ -148,7 +150,7 @@ class FolderFiles:
         if not alike:
             return False
         if alike != [name]:
-            raise TableError(f"{path} has {', '.join(alike)} for {name}")
+            raise TableError(f"column {name}: {path} has {', '.join(alike)}")
         found = schema.field(name).type
         footer = file.metadata.metadata or {}
         if name in _int96(file):
@@ -240,8 +242,8 @@ def _widens(found: pa.DataType, type: pa.DataType) -> bool:
 def _row_field(field: Mapping[str, Any], found: pa.Field | None) -> pa.Field:
     """Return a column of the rows, with the type that Arrow finds, or Spark's.
 
-    It is Spark's for partition columns, which are in no file, and for INT96 times, which Arrow
-    would read as nanoseconds (1677 to 2262 only). A Polars Enum has its order in the metadata.
+    It is Spark's for partition columns, which no file has, and for INT96 times, which Arrow would
+    read as nanoseconds (1677 to 2262 only). A Polars Enum has its order in the metadata.
     """
     if found is None:
         return pa.field(field["name"], arrow_type(simple_string(field["type"])) or pa.null())

@@ -1,6 +1,6 @@
-"""List the files of a folder like Spark, with the partitions in their paths.
+"""List the files of a folder as Spark does, with the partitions in their paths.
 
-Names that Spark reads in a surprising way raise a TableError.
+Names that Spark reads differently from other libraries raise a TableError.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def list_folder(root: str, filesystem: pafs.FileSystem, inner: str) -> Listing:
     """List the folder `root`, as in FILES, whose path in the file system is `inner`.
 
     Raises TableError for a folder that does not exist, has no files, or that Spark would read
-    differently: files next to partitions, folders that are no partitions, values of unclear type.
+    differently: files next to partitions, folders that are not partitions, ambiguous values.
     """
     below = inner.rstrip("/") + "/"
     found = filesystem.get_file_info(pafs.FileSelector(inner, recursive=True))
@@ -94,17 +94,17 @@ def _columns(root: str, data: Sequence[str]) -> list[str]:
     for parts, path in spelled.items():
         if any(not equals for _, equals in parts):
             raise TableError(
-                f"{root} has files in a folder that is no partition, which Spark does not read: "
+                f"{root} has files in a folder that is not a partition, which Spark does not read: "
                 f"{path}"
             )
     if len(spelled) > 1:
         raise TableError(
-            f"{root} is not partitioned in one way, so Spark does not read it: "
+            f"{root} is partitioned in several ways, so Spark does not read it: "
             f"{', '.join(sorted(spelled.values())[:3])}"
         )
     names = [_unescape(root, name) for name, _ in next(iter(spelled))]
     if len({name.lower() for name in names}) < len(names) or "" in names:
-        raise TableError(f"{root} has partition columns of one name: {', '.join(names)}")
+        raise TableError(f"{root} has partition columns with the same name: {', '.join(names)}")
     return names
 
 
@@ -130,7 +130,7 @@ def _unescape(root: str, text: str) -> str:
 
 
 def _type(root: str, name: str, values: Iterable[str | None]) -> str:
-    """Return the type that Spark infers from escaped values; raise TableError if it is unclear.
+    """Return the type that Spark infers from escaped values; raise TableError if it is ambiguous.
 
     It is text if one value is certainly text, else an integer or a date if all values are. Java's
     forms of decimals, doubles and times are not recognised. Source: Spark's
@@ -148,8 +148,8 @@ def _type(root: str, name: str, values: Iterable[str | None]) -> str:
         return "date"
     odd = next(text for text in texts if not re.fullmatch(r"-?[0-9]{1,18}", text))
     raise TableError(
-        f"partition column {name} of {root} has the value {odd!r}, whose type only Spark can tell: "
-        "name integers, dates as 2024-01-31, or words"
+        f"partition column {name} of {root} has the value {odd!r}, whose type only Spark can "
+        "infer: use integers, dates such as 2024-01-31, or words"
     )
 
 

@@ -1,6 +1,6 @@
-"""Plain Parquet folders, listed and read by pyarrow, through its file systems.
+"""List and read plain Parquet folders with pyarrow and its file systems.
 
-Paths, sizes, times and identities are those that Spark has, so that one index serves both.
+Paths, sizes, times and identities are those of Spark, so that one index serves both.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from skipping.tables.parquet.unlogged import UnloggedTable
 __all__ = ["ParquetFolder"]
 
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}
-"""Spark's scheme for a file system of Arrow's."""
+"""Spark's scheme for an Arrow file system."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFolder(UnloggedTable):
     """A folder by its root, as Hadoop spells it (`file:/tmp/x y`); it is listed for each call.
 
-    `filesystem` and `schema` are those of the Dataset, if any; by default the root's file system.
-    `base` is the prefix of its paths in Spark (`file:`, `s3a://`).
+    `filesystem` and `schema` are those of the Dataset, if any; by default, the root's file system
+    is used. `base` is the prefix of its paths in Spark (`file:`, `s3a://`).
     """
 
     root: str
@@ -45,7 +45,7 @@ class ParquetFolder(UnloggedTable):
     def at(cls, path: str | os.PathLike[str]) -> ParquetFolder:
         """Open the folder at an unescaped path: `/data/t`, `file:/data/t`, `s3a://bucket/t`.
 
-        Raises TableError for a whole bucket, which Spark spells in two ways.
+        Raises TableError for a complete bucket, which Spark spells in two ways.
         """
         given = os.fspath(path)
         match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", given, re.DOTALL)
@@ -62,7 +62,9 @@ class ParquetFolder(UnloggedTable):
         if not isinstance(dataset, ds.FileSystemDataset) or not isinstance(
             dataset.format, ds.ParquetFileFormat
         ):
-            raise TableError(f"a {type(dataset).__name__} is not of Parquet files in a folder")
+            raise TableError(
+                f"a {type(dataset).__name__} does not consist of Parquet files in a folder"
+            )
         kind = dataset.filesystem.type_name
         paths = list(map(os.path.abspath, dataset.files)) if kind == "local" else dataset.files
         base = "file:" if kind == "local" else f"{_SCHEMES.get(kind, '')}://"
@@ -73,7 +75,7 @@ class ParquetFolder(UnloggedTable):
         roots = {re.sub(r"(/[^/]*=[^/]*)*/[^/]*\Z", "", path) for path in paths}
         if len(roots) != 1:
             raise TableError(
-                f"the dataset has files of {len(roots)} folders; an index is of one: give its path"
+                f"the dataset has files of {len(roots)} folders; an index covers one: give its path"
             )
         made = cls(base + roots.pop(), dataset.filesystem, base, dataset.schema)
         missing = {base + path for path in paths}.symmetric_difference(
@@ -81,8 +83,8 @@ class ParquetFolder(UnloggedTable):
         )
         if missing:
             raise TableError(
-                f"the dataset is not of all files of {made.root}, or these changed since: give the "
-                f"folder's path, or make the dataset anew ({', '.join(sorted(missing)[:3])})"
+                f"the dataset does not have exactly the files of {made.root}: give the folder's "
+                f"path, or create the dataset again ({', '.join(sorted(missing)[:3])})"
             )
         return made
 

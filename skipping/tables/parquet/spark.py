@@ -1,4 +1,4 @@
-"""Read plain Parquet tables in Spark: folders with files and without a log, by name or by path.
+"""Read plain Parquet tables in Spark: folders of files without a log, by name or by path.
 
 Only size and modification time show that a file was replaced, so both belong to its identity. Each
 call makes Spark list the files again, because the session's cached list may be stale.
@@ -42,7 +42,7 @@ class ParquetTable(UnloggedTable):
         """Return the columns in the catalog, or those that Spark infers from the files.
 
         A partition column never has the identity of a column in the files. Depending on the path
-        that Spark reads, one name can be the partition column or the column in the files.
+        that Spark reads, the same name can be a partition column or a column in the files.
         """
         with translate_errors(self.name):
             relation = self._relation()
@@ -91,7 +91,7 @@ class ParquetTable(UnloggedTable):
         return distinct_files(files.sort_by("path"), "path")
 
     def _listing(self, relation: Any, partition: dict[str, Any]) -> DataFrame:
-        """List one row for each file: Spark reads the relation by a format that opens no file."""
+        """List one row for each file: Spark reads the relation with a format that opens no file."""
         jvm: Any = self.spark._jvm
         sources = jvm.org.apache.spark.sql.execution.datasources
         binary = sources.binaryfile.BinaryFileFormat

@@ -165,7 +165,10 @@ class TestScan:
         assert index.scan("n = 1").select("n", "new").to_arrow().to_pylist() == [
             {"n": 1, "new": None}
         ]
-        for name, says in {"k": "the file has K for k", "z": "z has a default"}.items():
+        for name, says in {
+            "k": "the file has K, the table expects k",
+            "z": "z has a default",
+        }.items():
             with pytest.raises(TableError, match=says):
                 index.scan("n = 1").select(name).to_arrow()
 

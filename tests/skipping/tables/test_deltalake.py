@@ -40,7 +40,7 @@ class TestTable:
         assert table.changes(2, 3) is None, "it is not there yet"
         assert table.name == f"delta.`file:{folder}`"
         assert (table.id.format, table.id.root) == ("delta", f"file:{folder}")
-        with pytest.raises(TableError, match="cannot follow table"):
+        with pytest.raises(TableError, match="cannot read table"):
             table.files(3)
         first, second, _ = sorted((folder / "_delta_log").glob("*.json"))
         second.write_text(second.read_text()[:-50])
@@ -185,8 +185,8 @@ class TestTable:
         ]
         columns = DeltaLakeTable(DeltaTable(hand_made(folder, fields))).columns()
         assert {name: c.refusal for name, c in columns.items()} == {
-            "c": "c is string collate UTF8_LCASE, which has no index",
-            "p": "p is char(5), which compares padded; make it a STRING",
+            "c": "c is string collate UTF8_LCASE, which cannot be indexed",
+            "p": "p is char(5), whose values are compared with padding; make it a STRING",
             "l": "arrays cannot be indexed: l is array<bigint>",
             "b": None,
         }
@@ -364,7 +364,7 @@ class TestIndex:
         with pytest.raises(TableError, match="was opened without Spark"):
             _ = index.spark
         (folder / "_delta_log").rename(folder / "old")
-        with pytest.raises(TableError, match="cannot follow table"):
+        with pytest.raises(TableError, match="cannot read table"):
             index.refresh()
 
 
@@ -432,7 +432,7 @@ def test_a_path_that_delta_rs_takes_for_another(tmp_path: Path) -> None:
     """It unquotes twice, and so mixes up two folders."""
     for name in ("x y%20z", "x y z", "x% é"):
         hand_made(tmp_path / name, [{"name": "k", "type": "long"}])
-    with pytest.raises(TableError, match="takes %20 in a path for an escape"):
+    with pytest.raises(TableError, match="decodes %20 in a path"):
         delta_path_source(f"{tmp_path}/x y%20z")
     for name in ("x y z", "x% é"):
         opened = delta_path_source(f"{tmp_path}/{name}").table

@@ -183,7 +183,7 @@ class TestPartitions:
     def test_a_partition_of_nulls_only(self, tmp_path: Path, store: MemoryStore) -> None:
         table = parted(tmp_path / "t", "p=__HIVE_DEFAULT_PARTITION__")
         index = SkippingIndex.create(table, "k VALUE_LIST", store=store)
-        assert index.table.columns()["p"].refusal == "p is void, which has no index"
+        assert index.table.columns()["p"].refusal == "p is void, which cannot be indexed"
         assert index.scan("k = 0").to_arrow().to_pylist() == [{"k": 0, "s": "s0", "p": None}]
 
     @pytest.mark.parametrize(
@@ -191,22 +191,25 @@ class TestPartitions:
         [
             (("p=1.5",), "partition column p .* has the value '1.5', whose type only Spark"),
             (("p=1e5", "p=2"), "the value '1e5'"),
-            (("p=2024-01-01 00:00:00",), "whose type only Spark can tell"),
+            (("p=2024-01-01 00:00:00",), "whose type only Spark can infer"),
             (("p=NaN",), "the value 'NaN'"),
             (("p=2024-02-30",), "the value '2024-02-30'"),
-            (("p=12345678901234567890",), "whose type only Spark can tell"),
+            (("p=12345678901234567890",), "whose type only Spark can infer"),
             (("p=",), "a partition without a value"),
             (
                 ("p=%C3%A9",),
                 "has %C3 in the name of a partition, %C3%A9, which Spark reads differently",
             ),
             (("p=%31",), "the value '%31', whose type only Spark"),
-            (("p=1", "q=1"), "is not partitioned in one way"),
-            (("p=1", "p=1/q=2"), "is not partitioned in one way"),
-            (("p=1", "."), "is not partitioned in one way"),
-            (("deeper",), "in a folder that is no partition, which Spark does not read: deeper/x"),
-            (("p=1/P=2",), "partition columns of one name"),
-            (("k=1",), "has a column twice, or one that is a partition's"),
+            (("p=1", "q=1"), "is partitioned in several ways"),
+            (("p=1", "p=1/q=2"), "is partitioned in several ways"),
+            (("p=1", "."), "is partitioned in several ways"),
+            (
+                ("deeper",),
+                "in a folder that is not a partition, which Spark does not read: deeper/x",
+            ),
+            (("p=1/P=2",), "partition columns with the same name"),
+            (("k=1",), "has a column twice, or one with the name of a partition column"),
             (("_delta_log",), "is a Delta table: give it as a DeltaTable"),
             (("_hidden",), "has no Parquet files"),
         ],
@@ -308,7 +311,7 @@ class TestFiles:
             "l": "string",
             "ms": "timestamp",
         }
-        assert columns["ns"].refusal == "ns is timestamp[ns] of Arrow, which has no index"
+        assert columns["ns"].refusal == "ns is timestamp[ns] of Arrow, which cannot be indexed"
         index = SkippingIndex.create(tmp_path, "u MIN_MAX, c VALUE_LIST, l VALUE_LIST", store=store)
         assert index.scan("u = 200 AND c = 'x' AND l = 'y'").count() == 1
         assert index.scan("u = 7 OR w = 5").count() == 0
@@ -611,10 +614,10 @@ class TestDatasets:
         one = ds.dataset(table / "p=1" / "x.parquet")
         below = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
         for given, says in (
-            (one, "is not of all files of .*p=2/x.parquet"),
-            (ds.dataset([one, ds.dataset(tmp_path / "u")]), "UnionDataset is not of Parquet files"),
-            (ds.dataset(pa.table({"k": [1]})), "InMemoryDataset is not of Parquet"),
-            (ds.dataset(tmp_path / "o", format="orc"), "is not of Parquet files in a folder"),
+            (one, "exactly the files of .*p=2/x.parquet"),
+            (ds.dataset([one, ds.dataset(tmp_path / "u")]), "UnionDataset does not consist of"),
+            (ds.dataset(pa.table({"k": [1]})), "InMemoryDataset does not consist of"),
+            (ds.dataset(tmp_path / "o", format="orc"), "not consist of Parquet files in a folder"),
             (
                 ds.dataset(
                     [str(table / "p=1" / "x.parquet"), str(tmp_path / "u" / "p=1" / "x.parquet")]
@@ -635,7 +638,7 @@ class TestDatasets:
             SkippingIndex.create("nope://host/t", "k VALUE_LIST", store=store)
         with pytest.raises(TableError, match="cannot list file:/nowhere"):
             SkippingIndex.create("/nowhere", "k VALUE_LIST", store=store)
-        with pytest.raises(DefinitionError, match="takes no WHERE"):
+        with pytest.raises(DefinitionError, match="does not support WHERE"):
             SkippingIndex.create(table, "k VALUE_LIST", store=store, where="k = 1")
 
     def test_an_object_store_with_the_datasets_own_credentials(

@@ -230,7 +230,7 @@ def test_columns_that_are_refused(spark: SparkSession, name: str) -> None:
         "b": "binary",
         "n": "timestamp_ntz",
     }
-    assert columns["u"].refusal == "u is uuid, which has no index"
+    assert columns["u"].refusal == "u is uuid, which cannot be indexed"
     assert columns["l"].refusal == "arrays cannot be indexed: l is a list"
 
 

@@ -69,5 +69,5 @@ def test_where_refuses_what_the_engine_cannot_express(text: str) -> None:
     with pytest.raises(DefinitionError, match="without Spark WHERE"):
         _RENDERER.render(text)
     if text != "k < j":
-        with pytest.raises(DefinitionError, match="without Spark WHERE"):
+        with pytest.raises(DefinitionError, match="without Spark, WHERE"):
             delta_rs_condition(text, COLUMNS)
