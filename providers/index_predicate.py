@@ -205,3 +205,35 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
 
 
 def has_always_false(predicate: IndexPredicate) -> bool:
+    """Return whether a part is AlwaysFalse, so that the list of all files is needed."""
+    return any(isinstance(test, AlwaysFalse) for test in walk(predicate))
+
+
+def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
+    """Replace every test by `change(test)`."""
+    return fold(
+        predicate,
+        leaf=lambda test: test if isinstance(test, AlwaysFalse) else change(test),
+        join=lambda node, legs: replace(node, legs=legs),
+    )
+
+
+def find_prunable(
+    predicate: IndexPredicate, answer: Callable[[Test], BitMap], every: BitMap | None = None
+) -> BitMap:
+    """Return the files pruned for `predicate`; `answer` returns the files pruned for a test.
+
+    AlwaysFalse prunes `every` file, or none if `every` is None.
+    """
+
+    def join(node: AllOf | AnyOf, legs: tuple[BitMap, ...]) -> BitMap:
+        if isinstance(node, AllOf) or not legs:
+            return BitMap().union(*legs)
+        return BitMap.intersection(*legs)
+
+    def leaf(test: AlwaysFalse | Test) -> BitMap:
+        if isinstance(test, AlwaysFalse):
+            return BitMap() if every is None else every
+        return answer(test)
+
+    return fold(predicate, leaf=leaf, join=join)

@@ -282,7 +282,7 @@ def _grams_of(literal: str, n: int) -> _Hashes:
     return np.unique(_hash_runs(points, n)) if len(points) >= n else np.zeros(0, np.uint64)
 
 
-def _numbers(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
+def _hash_runs(points: npt.NDArray[np.uint32], n: int) -> _Hashes:
     wide = points.astype(np.uint64)
     last = len(wide) - n + 1
     runs = [wide[at : at + last] for at in range(n)]

@@ -79,7 +79,7 @@ def _merge_bounds(legs: list[Predicate]) -> list[Predicate]:
     return [leg for leg in legs if id(leg) not in done] + merged
 
 
-def _spine(node: And | Or) -> tuple[Predicate, ...]:
+def _flatten(node: And | Or) -> tuple[Predicate, ...]:
     flat: list[Predicate] = []
     todo = [*reversed(node.legs)]
     while todo:

@@ -97,24 +97,20 @@ def read_predicate(said: Mapping[str, Any]) -> tuple[Predicate, Columns]:
         raise ValueError(f"not a predicate: {type(error).__name__}") from error
 
 
-class _Reader:
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-
-    def node(self, node: Any, depth: int) -> Predicate:
-        if depth > _DEEPEST:
-            raise ValueError("the predicate is nested too deeply")
-        if node["is"] in ("and", "or"):
-            legs = tuple(self.node(leg, depth + 1) for leg in node["legs"])
-            return And(legs) if node["is"] == "and" else Or(legs)
-        if node["is"] == "unknown":
-            return Unknown("a condition that no index supports")
-        read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
-        column = self._columns[node["column"]]
-        type = arrow_type(column.type)
-        if type is None:
-            raise ValueError(f"{column.type} cannot be indexed")
-        return read(column.name, type, node)
+def _read_node(node: Any, columns: Columns, depth: int = 0) -> Predicate:
+    if depth > _DEEPEST:
+        raise ValueError("the predicate is nested too deeply")
+    if node["is"] in ("and", "or"):
+        operands = tuple(_read_node(each, columns, depth + 1) for each in node["legs"])
+        return And(operands) if node["is"] == "and" else Or(operands)
+    if node["is"] == "unknown":
+        return Unknown("a condition that no index supports")
+    read: Callable[[str, pa.DataType, Any], Predicate] = _LEAVES[node["is"]]
+    column = columns[node["column"]]
+    type = arrow_type(column.type)
+    if type is None:
+        raise ValueError(f"{column.type} cannot be indexed")
+    return read(column.name, type, node)
 
 
 def _compare(column: str, type: pa.DataType, node: Any) -> Compare:

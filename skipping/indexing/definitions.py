@@ -330,7 +330,7 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
     return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
 
 
-def _of_the_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
+def _find_same_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
     if indexed.expression is None:
         return find_by_name(indexed, columns)
     try:

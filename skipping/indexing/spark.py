@@ -103,7 +103,7 @@ class SparkBuild:
         yield entries.filter(pc.invert(left))
         yield from self._sketch_with_reader(entries.filter(left).select(files.column_names), work)
 
-    def _by_spark(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
+    def _sketch_with_reader(self, files: pa.Table, work: Sequence[Work]) -> Iterator[pa.Table]:
         if len(files):
             yield from ReaderBuild(self._spark, dated=self._dated)(files, work)
 
