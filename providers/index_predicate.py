@@ -205,7 +205,7 @@ def tests(predicate: IndexPredicate) -> Iterable[Test]:
 
 
 def has_always_false(predicate: IndexPredicate) -> bool:
-    """Return whether a part is AlwaysFalse, so that the list of all files is needed."""
+    """Return whether a part is AlwaysFalse, which needs the list of all files."""
     return any(isinstance(test, AlwaysFalse) for test in walk(predicate))
 
 

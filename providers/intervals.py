@@ -94,9 +94,9 @@ def rewrite(leaf: Leaf, domain: Domain, n: int) -> IndexPredicate | None:
         case IsNull(_, False):
             return rough
         case IsNull() | Comparison(_, "<" | "<="):
-            return bounds.rename(rough, "{}0".format)  # has the min
+            return bounds.rename(rough, "{}0".format)  # the interval with the min
         case Comparison(_, ">" | ">="):
-            return bounds.rename(rough, f"{{}}{n - 1}".format)  # has the max
+            return bounds.rename(rough, f"{{}}{n - 1}".format)  # the interval with the max
     return AnyOf(tuple(bounds.rename(rough, f"{{}}{i}".format) for i in range(n)))
 
 

@@ -60,7 +60,7 @@ _Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class Ngram(BaseProvider):
-    """A filter of the n-grams of one column of text, its longest value and the number of nulls."""
+    """A Bloom filter of the n-grams of one text column, its longest length and the null count."""
 
     kind: ClassVar[str] = "NGRAM"
     takes: ClassVar[tuple[str, ...]] = ("n", "fpp", "share")

@@ -53,7 +53,7 @@ LONGEST = 8_192
 
 @dataclass(frozen=True, slots=True)
 class ValueList(BaseProvider):
-    """All distinct values of one column, up to `limit`, and the number of nulls."""
+    """All distinct values of one column, up to `limit`, and the null count."""
 
     kind: ClassVar[str] = "VALUE_LIST"
     takes: ClassVar[tuple[str, ...]] = ("limit",)
@@ -63,7 +63,7 @@ class ValueList(BaseProvider):
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> ValueList:
-        """Index one column; raises DefinitionError unless `limit` is 1 or more."""
+        """Index one column; raise DefinitionError unless `limit` is 1 or more."""
         cls.refuse_others(params)
         limit = params.get("limit", LIMIT)
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:

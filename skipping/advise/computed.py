@@ -68,7 +68,7 @@ _NAMES = ("nulls", "distinct", "low", "high", "keys")
 
 @dataclass(frozen=True, slots=True)
 class _Values(BaseProvider):
-    """Collects what `measure_file` collects of a file's values, as a sketch."""
+    """An index type whose sketch is what `measure_file` collects from a file's values."""
 
     kind: ClassVar[str] = "SAMPLE"
     only_extremes: ClassVar[bool] = False

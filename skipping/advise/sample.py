@@ -164,7 +164,7 @@ def measure_file(
     try:
         rows, drawn = _draw_values(file["path"], column, locate)
     except (OSError, pa.ArrowException):
-        return None  # it went meanwhile
+        return None  # the file was deleted meanwhile
     figures = [rows, seen.nulls, len(seen.values), reading, *building]
     rng = np.random.default_rng(file["file"])
     batch = pa.RecordBatch.from_arrays(

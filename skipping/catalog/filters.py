@@ -128,7 +128,7 @@ class _Leaf:
     def rows(self) -> Any:
         if not isinstance(self.transform, IdentityTransform):
             return iceberg.AlwaysTrue()
-        # The Not stays: `NOT x > 5` is not `x <= 5` where x is NaN (`filters.pyiceberg`).
+        # Keep the Not: `NOT x > 5` is not `x <= 5` if x is NaN (`filters.pyiceberg`).
         return iceberg.Not(self.predicate) if self.negated else self.predicate
 
     def partitions(self, schema: Schema, spec: PartitionSpec) -> Any:
@@ -190,11 +190,11 @@ class Filter:
 
     @property
     def rows(self) -> Any:
-        """Holds for every row that the client's filter returns."""
+        """A filter that holds for every row that the client's filter returns."""
         return _fold(self._root, _Leaf.rows)
 
     def partitions(self, spec: PartitionSpec) -> Any:
-        """Return the condition on the partitions of a spec, on the names of its fields."""
+        """Project the filter to the partition fields of `spec`; the result has their names."""
         return _fold(self._root, lambda leaf: leaf.partitions(self.schema, spec))
 
 
@@ -252,7 +252,7 @@ class _Reader:
                 bind(Schema(field), _rename(predicate, field.name), True)
         except Exception:  # PyIceberg raises many types of errors
             return self._unknown(name)
-        if isinstance(predicate, iceberg.AlwaysTrue | iceberg.AlwaysFalse):  # lists of nothing
+        if isinstance(predicate, iceberg.AlwaysTrue | iceberg.AlwaysFalse):  # empty lists
             return self.node(isinstance(predicate, iceberg.AlwaysTrue), wanted=wanted, depth=0)
         return _Leaf(id, predicate, not wanted, transform)
 

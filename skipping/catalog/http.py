@@ -72,7 +72,7 @@ def has_body(headers: Headers) -> bool:
 
 
 async def read_body(request: Request, most: int, timeout: float) -> AsyncIterator[bytes]:
-    """Yield the body as it arrives; raises Refused, after `timeout` seconds TimeoutError."""
+    """Yield the body as it arrives; raise Refused, or TimeoutError after `timeout` seconds."""
     too_large = Refused(413, "BadRequestException", "the request is too large")
     if int(request.headers.get("content-length", 0)) > most:
         raise too_large
@@ -132,7 +132,7 @@ def replace_body(answer: httpx.Response, body: bytes) -> Response:
 
 
 def error_response(refused: Refused) -> Response:
-    """Return an error of the REST catalog specification."""
+    """Return an error as the REST catalog specification defines it."""
     error = {"message": refused.message, "type": refused.kind, "code": refused.status}
     # In ASCII: a message may repeat half of a surrogate pair, which has no bytes in UTF-8.
     text = json.dumps({"error": error}, separators=(",", ":"))

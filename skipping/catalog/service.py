@@ -172,7 +172,7 @@ class _Service:
         request = asked.request
         wrong = find_fault(asked.headers)
         if wrong is not None:
-            # Where its body ends two readers may not agree, so no other request may follow.
+            # Two readers may disagree about where its body ends, so no request may follow it.
             refused = error_response(Refused(400, "BadRequestException", wrong))
             refused.headers["connection"] = "close"
             return refused
@@ -332,7 +332,7 @@ class _Service:
         try:
             page = self._handles.open(path, handle if isinstance(handle, str) else "")
         except Invalid:
-            message = "the plan task does not exist, or not any more"
+            message = "the plan task is invalid or has expired: plan again"
             raise Refused(404, "NoSuchPlanTaskException", message) from None
         _, (tasks,) = await self._ask(asked, table, "tasks", page)
         return Response(tasks, media_type="application/json")
@@ -404,9 +404,9 @@ def _refusal(error: Exception) -> Refused:
         return refused
     match error:
         case TimeoutError():
-            return Refused(408, "BadRequestException", "the request took too long to come")
+            return Refused(408, "BadRequestException", "the request took too long to arrive")
         case Unreachable():
-            return Refused(502, "ServiceFailureException", f"the catalog behind: {error}")
+            return Refused(502, "ServiceFailureException", f"the upstream catalog: {error}")
         case SkippingError():
             return Refused(500, "ServiceFailureException", str(error))
     # A fault of ours, which clients read as they read the others.

@@ -79,7 +79,7 @@ NEGATIONS = (
 """Predicates that are the negation of another, which `~` returns."""
 
 _NARROWER = {"bigint": (IntegerType.min, IntegerType.max), "double": (FloatType.min, FloatType.max)}
-"""The range of literals that fit the type of a file older than a widening."""
+"""For each widened type, the range of literals that fit the type before."""
 
 _NAN = math.nan
 _ODD = (math.inf, -math.inf, _NAN)
@@ -159,7 +159,7 @@ def translate_pyiceberg(
         if column is None or column.refusal is not None:
             return Unknown(f"a condition on {term}")
         if column.physical.field_id in reading.ambiguous:
-            return Unknown(f"{column.name} in any case")
+            return Unknown(f"{column.name} is a name in several cases")
         if column.physical.backfilled and column.physical.field_id in reading.partitioned:
             return Unknown(f"{column.name}, a partition column with a default")
         return _Leaf(column, reading).translate(bound, wanted=wanted)
@@ -191,8 +191,8 @@ class _Leaf:
             case iceberg.BoundIn():
                 return self._list(bound, negated=not wanted)
             case iceberg.BoundEqualTo(literal=AboveMax() | BelowMin()):
-                # A list of one value that the type has not: bound again it is like no value.
-                return Or(()) if wanted else Unknown(f"{self.name} is not what it cannot be")
+                # A list of one value outside the type: bound to a file, it is like an empty list.
+                return Or(()) if wanted else Unknown(f"{self.name}, a value outside its type")
             case iceberg.BoundLiteralPredicate() if type(bound) in _OPS:
                 return self._compare(_OPS[type(bound)], bound.literal.value, wanted=wanted)
             case _:
@@ -219,7 +219,7 @@ class _Leaf:
         low, high = _NARROWER.get(self.column.type, (value, value))
         if not low <= value <= high:
             folded = op != "=" and (op in ("<", "<=")) == (value > high)
-            if folded == wanted:  # for all rows of a file of the narrower type
+            if folded == wanted:  # for all rows of a file with the narrower type
                 return self._or_null(compared, *map(self._equals, _ODD if self._floats else ()))
         if asked == "!=" or (not wanted and asked != "="):
             odd = (_NAN,) if self._floats and asked in ("<", "<=") else ()

@@ -98,7 +98,7 @@ def _explain_gap(indexed: IndexedColumn, columns: Columns, providers: Sequence[s
     if column.refusal is not None:
         return column.refusal
     misfit = move_to(indexed, column).misfit(providers)
-    return misfit or f"the column is {column.type}: refresh"
+    return misfit or f"the column is now {column.type}: REFRESH the index"
 
 
 def find_by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:

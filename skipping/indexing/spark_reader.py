@@ -252,7 +252,7 @@ class ReaderBuild:
         jvm: Any = self._spark._jvm
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
         schema = nested_schema({p.path: DataType.fromDDL(p.column.type) for p in found})
-        # With the scheme: `_job` assigns rows to files by Spark's own path.
+        # Paths with a scheme: `_job` assigns rows to files by Spark's own path.
         paths = [(footer.path, file["size"]) for file, footer in group]
         return read_files(self._spark, paths, parquet, schema, {"mergeSchema": "false"})
 

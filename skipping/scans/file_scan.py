@@ -186,7 +186,7 @@ class FileScan(EngineScan):
 
     def _read_files(self) -> Iterator[pa.RecordBatch]:
         paths = self.plan_files()
-        _ = self.live.vectors, self._filtered  # once, not in each thread
+        _ = self.live.vectors, self._filtered  # compute them once, not in each thread
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for start in range(0, len(paths), _AT_ONCE):
                 for rows in pool.map(self._rows, paths[start : start + _AT_ONCE]):

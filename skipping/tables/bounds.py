@@ -116,7 +116,7 @@ class BoundRule:
         return None if after is None else (lower, after)
 
     def _slack(self, bound: int, type: str) -> int:
-        # A bound that went through a double was rounded to the column's scale after that.
+        # A bound that was a double for a while was then rounded to the column's scale.
         part = 0 if self.bits is None else (abs(bound) >> self.bits) + 1
         unit: int = 10 ** _scale(type)
         return self.margin * unit + part

@@ -1,4 +1,4 @@
-"""Schemas of Spark and errors from its JVM, for all formats that Spark reads."""
+"""Convert schemas of Spark and errors of its JVM, for all formats that Spark reads."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _OPS: dict[str, Callable[[Any, Any], Column]] = {
 
 
 def spark_condition(text: str) -> Column:
-    """Render a condition's text; raise StatementError for what WHERE does not take."""
+    """Render a condition's text; raise StatementError for text that WHERE does not support."""
     return _RENDERER.render(text)
 
 
@@ -56,7 +56,7 @@ def _to_py4j(value: Value) -> Any:
 
 
 def _join_in_halves(join: Callable[[Column, Column], Column], operands: Sequence[Column]) -> Column:
-    """Join all in a shallow tree: Spark walks it by recursion."""
+    """Join all operands in a shallow tree, because Spark walks it by recursion."""
     if len(operands) <= 2:
         return reduce(join, operands)
     half = len(operands) // 2

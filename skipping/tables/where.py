@@ -25,12 +25,12 @@ def column_first(node: tree.Comparison) -> tree.Comparison:
 
 
 def _refuse_tuples(operands: Sequence[Operand], rows: Sequence[Sequence[Operand]]) -> NoReturn:
-    raise DefinitionError("without Spark WHERE takes no IN of tuples")
+    raise DefinitionError("without Spark, WHERE does not support IN with tuples")
 
 
 @dataclass(frozen=True, slots=True)
 class WhereRenderer(Generic[T]):
-    """Renders conditions by an engine's functions, which raise for what it cannot express.
+    """Renders conditions with an engine's functions, which raise for what it cannot express.
 
     `compare` renders `left op right`, `is_in` `operand IN (values)`, `is_null` `operand IS NULL`,
     `like` `operand LIKE pattern ESCAPE escape`, and `in_tuples` `(operands) IN (rows)`.

@@ -24,7 +24,7 @@ def delta_rs_condition(text: str, columns: Columns) -> str:
     def spell(operand: Operand) -> str:
         if isinstance(operand, Constant):
             return _literal(operand)
-        # By the table's own spelling: delta-rs is case-sensitive, Spark is not.
+        # Use the table's spelling: delta-rs is case-sensitive, Spark is not.
         name = columns.resolve(join_name(operand.parts)).name
         return ".".join('"' + part.replace('"', '""') + '"' for part in split_parts(name))
 
@@ -33,7 +33,7 @@ def delta_rs_condition(text: str, columns: Columns) -> str:
 
     def like(operand: Operand, pattern: str, escape: str) -> str:
         if not re.fullmatch(r"[^%_\\]+%", pattern):  # delta-rs has no LIKE, only ranges
-            raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
+            raise DefinitionError("without Spark, WHERE supports LIKE only with 'prefix%'")
         inner, prefix = spell(operand), pattern[:-1]
         found = f"{inner} >= {_constant(prefix)}"
         if (after := successor(prefix)) is not None:

@@ -75,7 +75,7 @@ class PyIcebergTable:
         return parse_metadata(self._newest().metadata).columns()
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the files of the table, its branches and tags; with `where` as PyIceberg plans."""
+        """Return files of all branches and tags; with `where`, those that PyIceberg would read."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         heads = metadata.heads(metadata.version if version is None else version)
@@ -88,7 +88,7 @@ class PyIcebergTable:
         return files.filter(pc.is_in(files["path"], value_set=matching))
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """See `Table`. None if a snapshot expired, and in a v1 table."""
+        """See `Table`. None if a snapshot has expired, or if the table has format version 1."""
         table = self._newest()
         metadata = parse_metadata(table.metadata)
         snapshots = metadata.between(since, until)
@@ -196,13 +196,15 @@ _COMPARE = {
 
 def _compare(left: Operand, op: Compared, right: Operand) -> Any:
     if op == "<=>":
-        raise DefinitionError("without Spark WHERE takes no <=> on an Iceberg table: use =")
+        raise DefinitionError(
+            "without Spark, WHERE does not support <=> on an Iceberg table: use ="
+        )
     return _COMPARE[op](_reference(left), _value(right))
 
 
 def _like(operand: Operand, pattern: str, escape: str) -> Any:
     if not re.fullmatch(r"[^%_\\]*%", pattern):
-        raise DefinitionError("without Spark WHERE takes LIKE only with 'prefix%'")
+        raise DefinitionError("without Spark, WHERE supports LIKE only with 'prefix%'")
     return _any.StartsWith(_reference(operand), pattern[:-1])
 
 
@@ -214,8 +216,8 @@ def _reference(operand: Operand) -> str:
 
 def _value(operand: Operand) -> Any:
     if not isinstance(operand, Constant) or operand.value is None:
-        raise DefinitionError("without Spark WHERE compares a column with constants")
-    return operand.value  # the text of a typed one, which PyIceberg reads as the column's type
+        raise DefinitionError("without Spark, WHERE compares columns with constants only")
+    return operand.value  # PyIceberg parses the text of a typed constant as the column's type
 
 
 _RENDERER: WhereRenderer[iceberg.BooleanExpression] = WhereRenderer(

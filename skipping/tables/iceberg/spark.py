@@ -56,7 +56,7 @@ class IcebergTable:
         return Columns(self._load()[1].columns().values(), Computing(self.spark))
 
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
-        """Return the files of the table, its branches and tags; with `where`, as Iceberg plans."""
+        """Return files of all branches and tags; with `where`, those that Iceberg would read."""
         _, metadata = self._load()
         heads = metadata.heads(metadata.version if version is None else version)
         if heads is None:
@@ -68,7 +68,7 @@ class IcebergTable:
         return distinct_files(pa.concat_tables([FILES.empty_table(), *listed]), "path")
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """See `Table`. None if a snapshot expired, in a v1 table, or for over _ADDED files."""
+        """See `Table`. None if a snapshot has expired, in a v1 table, or for over _ADDED files."""
         table, metadata = self._load()
         snapshots = metadata.between(since, until)
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:

@@ -100,7 +100,9 @@ class ParquetFolder(UnloggedTable):
     def files(self, version: int | None = None, *, where: str | None = None) -> pa.Table:
         """List the files (FILES); raise DefinitionError for a condition, which needs Spark."""
         if where is not None:
-            raise DefinitionError("without Spark an index of a Parquet folder takes no WHERE")
+            raise DefinitionError(
+                "without Spark, an index of a Parquet folder does not support WHERE"
+            )
         return self._files_at(version)
 
     def snapshot(self) -> FolderFiles:

@@ -31,7 +31,7 @@ __all__ = ["ParquetTable"]
 
 @dataclass(frozen=True, slots=True)
 class ParquetTable(UnloggedTable):
-    """A plain Parquet table by its root in Hadoop's spelling (`file:/tmp/x y`), and its name."""
+    """A plain Parquet table by its root in Hadoop's form (`file:/tmp/x y`), and its name."""
 
     spark: SparkSession
     root: str
@@ -61,7 +61,7 @@ class ParquetTable(UnloggedTable):
         with translate_errors(self.name):
             relation = self._relation()
             types = StructType.fromJson(json.loads(relation.partitionSchema().json()))
-            # Numbers instead of names, which could be those of columns of the listing.
+            # Numbers instead of names, because the listing could have columns of these names.
             numbered = [
                 {**f.jsonValue(), "name": f"_{i}", "metadata": {}} for i, f in enumerate(types)
             ]

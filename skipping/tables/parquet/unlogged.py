@@ -25,9 +25,10 @@ def digest_of(files: pa.Table) -> int:
 
 
 class UnloggedTable(ABC):
-    """A folder at a `root`. Its versions have no order: they only differ if the files do.
+    """A folder at a `root`. Its versions have no order: they differ only if the files do.
 
-    Only the newest can be read, and the last result of `version`, whose files are `_listed`.
+    Only the newest version and the last result of `version` can be read; `_listed` has the files of
+    the latter.
     """
 
     __slots__ = ()

@@ -91,7 +91,7 @@ def test_numbers_are_not_used_again(spark: SparkSession, t: str, tmp_path: Path)
         ("ADD (s BLOM_FILTER)", "unknown index type BLOM_FILTER"),
         ("DROP (nope)", "nope is not in the index: there are id MIN_MAX"),
         ("DROP (id VALUE_LIST)", "id VALUE_LIST is not in the index"),
-        ("DROP (id)", "nothing would be left: use DROP SKIPPING INDEX"),
+        ("DROP (id)", "the index would have no columns: use DROP SKIPPING INDEX"),
         ("WITH (build = false)", "ALTER cannot change the option build"),
         ("WITH (refresh_interval = 'soon')", "refresh_interval takes a duration above zero"),
         ("WITH (max_files_per_batch = 0)", "max_files_per_batch takes a number of files"),
