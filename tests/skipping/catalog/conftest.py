@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.forged import Tables
 from tests.skipping.catalog.running import Numbered, Service, client, index, make
 
 
@@ -35,6 +36,11 @@ def base(behind: RestCatalog, store: str) -> Numbered:
     made = make(client(behind.uri), "db.base")
     index(made, store)
     return made
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return Tables(tmp_path_factory.mktemp("tables"))
 
 
 @pytest.fixture(autouse=True)

@@ -36,11 +36,6 @@ VICTIM = "victim-token-0123456789abcdef"
 SECRET = "vended-secret-of-the-victim"
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables(tmp_path_factory.mktemp("tables"))
-
-
 @contextmanager
 def serving(
     tables: Tables, attack: Callable[[], Any], *options: str, **answers: Any

@@ -66,11 +66,6 @@ TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": 
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return Tables(tmp_path_factory.mktemp("tables"))
-
-
-@pytest.fixture(scope="module")
 def workers() -> Iterator[Workers]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SKIPPING_OPENSEARCH_PASSWORD", "secret-of-the-service")

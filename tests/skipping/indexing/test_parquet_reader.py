@@ -12,13 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
 from providers.values import encode
 from skipping.indexing.parquet_reader import Chunk, Unreadable, read_columns
 from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.composites import combine
+from tests.rewrite.differential import settings
 
 # DataFrame.toArrow of pyspark leaves its socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -105,23 +106,25 @@ def only_file(folder: Path) -> Path:
     return file
 
 
+def frame_of_types(spark: SparkSession) -> DataFrame:
+    """One partition with the values of all types, and a row of nulls."""
+    rows = []
+    for i in range(4):
+        cells = []
+        for name, (type, *values) in TYPES.items():
+            text = [*values, "NULL"][i]
+            text = "timestamp_micros(0)" if text == "0" and type == "timestamp" else text
+            cells.append(f"CAST({text} AS {type.replace('varchar(5)', 'string')}) AS {name}")
+        rows.append("SELECT " + ", ".join(cells))
+    return spark.sql(" UNION ALL ".join(rows)).coalesce(1)
+
+
 @pytest.fixture(scope="module")
 def written(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], tuple[Path, pa.Table]]]:
     """One file of all types by each writer, and what Spark's plain reader gives for it."""
-    rows = []
-    for i in range(3):
-        cells = []
-        for name, (type, *values) in TYPES.items():
-            text = "timestamp_micros(0)" if values[i] == "0" and type == "timestamp" else values[i]
-            stored = "string" if type.startswith("varchar") else type
-            cells.append(f"CAST({text} AS {stored}) AS {name}")
-        rows.append("SELECT " + ", ".join(cells))
-    nothing = ", ".join(
-        f"CAST(NULL AS {t[0].replace('varchar(5)', 'string')})" for t in TYPES.values()
-    )
-    frame = spark.sql(" UNION ALL ".join([*rows, f"SELECT {nothing}"])).coalesce(1)
+    frame = frame_of_types(spark)
     done: dict[str, tuple[Path, pa.Table]] = {}
 
     def of(writer: str) -> tuple[Path, pa.Table]:
@@ -131,20 +134,14 @@ def written(
                 table = frame.toArrow()
                 write(folder / "file.parquet", table)
             else:
-                before = {key: spark.conf.get(key) for key in WRITERS[writer]}
-                for key, value in WRITERS[writer].items():
-                    spark.conf.set(key, value)
-                frame.write.mode("overwrite").parquet(str(folder))
-                for key, value in before.items():
-                    spark.conf.set(key, str(value))
+                with settings(spark, WRITERS[writer]):
+                    frame.write.mode("overwrite").parquet(str(folder))
             plain = spark.read.schema(frame.schema).parquet(str(folder))
             done[writer] = only_file(folder), plain.toArrow()
         return done[writer]
 
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
-    yield of
-    spark.conf.set("spark.sql.session.timeZone", str(zone))
+    with settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):
+        yield of
 
 
 @pytest.mark.parametrize("name", TYPES)

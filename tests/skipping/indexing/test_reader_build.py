@@ -25,7 +25,8 @@ from skipping.stores import IDENTITY
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.open import open_table
 from skipping.tables.schema import leaves
-from tests.skipping.indexing.test_parquet_reader import TYPES, WRITERS
+from tests.rewrite.differential import settings
+from tests.skipping.indexing.test_parquet_reader import WRITERS, frame_of_types
 
 pytestmark = pytest.mark.nightly
 
@@ -83,26 +84,12 @@ def spelled(entries: pa.Table) -> list[object]:
 
 
 def test_every_type_and_writer(spark: SparkSession, tmp_path: Path) -> None:
-    rows = []
-    for i in range(3):
-        cells = []
-        for name, (type, *values) in TYPES.items():
-            text = "timestamp_micros(0)" if values[i] == "0" and type == "timestamp" else values[i]
-            cells.append(f"CAST({text} AS {type.replace('varchar(5)', 'string')}) AS {name}")
-        rows.append("SELECT " + ", ".join(cells))
-    nothing = ", ".join(
-        f"CAST(NULL AS {t[0].replace('varchar(5)', 'string')})" for t in TYPES.values()
-    )
-    frame = spark.sql(" UNION ALL ".join([*rows, f"SELECT {nothing}"])).coalesce(1)
+    frame = frame_of_types(spark)
     paths = []
-    for writer, settings in SETTINGS.items():
+    for writer, values in SETTINGS.items():
         folder = tmp_path / writer.replace(" ", "-")
-        before = {key: spark.conf.get(key) for key in settings}
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        frame.write.parquet(str(folder))
-        for key, old in before.items():
-            spark.conf.set(key, str(old))
+        with settings(spark, values):
+            frame.write.parquet(str(folder))
         paths += folder.glob("*.parquet")
     table = frame.toArrow()
     (tmp_path / "pa").mkdir()

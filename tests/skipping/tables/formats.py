@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -118,20 +117,6 @@ def sketched(table: Table, column: str) -> Any:
                 return part.reason
             values |= set(part.distinct().to_pylist())
     return values
-
-
-@contextmanager
-def store_setting(spark: SparkSession, url: str) -> Iterator[None]:
-    """Let the session use a store."""
-    before = spark.conf.get("spark.skipping.store", None)
-    spark.conf.set("spark.skipping.store", url)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset("spark.skipping.store")
-        else:
-            spark.conf.set("spark.skipping.store", before)
 
 
 def check_random_filters(

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from providers.errors import TableError
 from skipping.tables.open import open_table
 from skipping.tables.paths import resolve_path
+from tests.rewrite.differential import settings
 from tests.skipping.tables import formats
 from tests.skipping.tables.formats import SPECIAL, Delta, insert, paths
 
@@ -246,19 +247,14 @@ def test_a_broken_commit_is_a_gap_whatever_the_session_ignores(
     table = open_table(spark, name)
     commit = log_of(spark, name) / f"{2:020d}.json"
     (commit.parent / f".{commit.name}.crc").unlink(missing_ok=True)
-    settings = ["spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"]
-    for key in settings:
-        spark.conf.set(key, "true")
-    try:
+    ignored = ["spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"]
+    with settings(spark, dict.fromkeys(ignored, "true")):
         assert len(table.changes(0, 3) or ()) == 3
         text = commit.read_text()
         commit.write_text(text[:-200])
         assert table.changes(0, 3) is None
         commit.unlink()
         assert table.changes(0, 3) is None
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
     assert table.changes(0, 5_000) is None
 
 

@@ -23,7 +23,8 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.tables.delta.deltalake import DeltaLakeTable
 from skipping.tables.delta.spark import DeltaTable as SparkDelta
 from skipping.tables.open import open_table
-from tests.skipping.tables.formats import SPECIAL, check_random_filters, store_setting
+from tests.rewrite.differential import settings
+from tests.skipping.tables.formats import SPECIAL, check_random_filters
 from tests.skipping.tables.local import COLUMNS, rows
 
 pytestmark = pytest.mark.nightly
@@ -171,7 +172,7 @@ def test_spark_skips_by_what_delta_rs_built(spark: SparkSession, tmp_path: Path)
         written = pa.table({"k": [i, i + 100], "s": [f"s{i}", None], "p": [p, p]})
         write_deltalake(folder, written, mode="append", partition_by=["p"])
     index = SkippingIndex.create(DeltaTable(folder), "k VALUE_LIST, p VALUE_LIST", store=url)
-    with store_setting(spark, url):
+    with settings(spark, {"spark.skipping.store": url}):
         frame = spark.read.format("delta").load(str(folder))
         for row in index.why("k = 4").to_pylist():
             if row["pruned"]:

@@ -19,7 +19,8 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.tables.open import open_table
 from skipping.tables.parquet.listing import list_folder
 from skipping.tables.parquet.pyarrow import ParquetFolder
-from tests.skipping.tables.formats import SPECIAL, check_random_filters, store_setting
+from tests.rewrite.differential import settings
+from tests.skipping.tables.formats import SPECIAL, check_random_filters
 from tests.skipping.tables.local import COLUMNS, rows
 from tests.skipping.tables.test_deltalake_spark import a_filter
 
@@ -81,10 +82,7 @@ def test_what_one_builds_the_other_asks(
     name, url = f"parquet.`{folder}`", f"sqlite:{tmp_path}/index.sqlite"
     known = [c for c in ParquetFolder.at(folder).columns().values() if c.refusal is None]
     columns = ", ".join(f"{_quoted(c.name)} VALUE_LIST" for c in known)
-    if builder == "Spark":
-        SkippingIndex.create(spark, name, columns, store=url)
-    else:
-        SkippingIndex.create(folder, columns, store=url)
+    SkippingIndex.create(*((spark, name) if builder == "Spark" else (folder,)), columns, store=url)
     one, other = SkippingIndex.on(folder, store=url), SkippingIndex.on(spark, name, store=url)
     assert one.definition == other.definition
     for index in (one, other):
@@ -114,7 +112,7 @@ def _rows(table: pa.Table) -> list[str]:
 def test_spark_skips_by_what_was_built_here(spark: SparkSession, tmp_path: Path) -> None:
     folder, url = written_by_pyarrow(spark, tmp_path / "t"), f"sqlite:{tmp_path}/index.sqlite"
     SkippingIndex.create(folder, "k VALUE_LIST", store=url)
-    with store_setting(spark, url):
+    with settings(spark, {"spark.skipping.store": url}):
         kept = spark.read.parquet(str(folder)).where("k = 2")
         assert [row.s for row in kept.collect()] == ["s2"]
         (scan,) = rewrite.explain(kept).scans
@@ -144,12 +142,9 @@ def test_unsigned_numbers_are_what_spark_reads(
         f"parquet.`{folder}`",
         ", ".join(f"{c} VALUE_LIST, {c} MIN_MAX" for c in UNSIGNED),
     )
-    if builder == "Spark":
-        SkippingIndex.create(spark, name, columns, store=url)
-    else:
-        SkippingIndex.create(folder, columns, store=url)
+    SkippingIndex.create(*((spark, name) if builder == "Spark" else (folder,)), columns, store=url)
     index, frame = SkippingIndex.on(folder, store=url), spark.read.parquet(str(folder))
-    with store_setting(spark, url):
+    with settings(spark, {"spark.skipping.store": url}):
         for column, end in UNSIGNED.items():
             for asked, count, files in (
                 (f"{column} = {end - 2}", 1, 1),
