@@ -1,6 +1,8 @@
 # make help is the manual.
 # Where the tests leave the notebooks that they ran, for the site.
 export EXECUTED_NOTEBOOKS := $(CURDIR)/build/notebooks
+# Without stored bytecode each process compiles all tests and rewrites their asserts again.
+export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -30,7 +32,7 @@ demo-catalog: install  ## an Iceberg REST catalog with the planning service in f
 
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 test: jars  ## lint, types, tests without a JVM, and one of each index type, format, store, join form
 	$(MAKE) --jobs 3 --output-sync=target lint types test-fast
@@ -48,11 +50,14 @@ test-nightly: jars  ## sessions, streams, commands, catalogs, documents, random 
 
 test-all: test test-more test-nightly  ## everything but the soak
 
-jars: install  ## fetch what Spark needs, once, before several processes want it
+jars: $(BIN)/.jars  ## fetch what Spark needs, once, before several processes want it
+
+$(BIN)/.jars: $(BIN)/.installed rewrite/jars.py
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \
 	  from pyspark.sql import SparkSession; \
 	  builder = SparkSession.builder.config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0"); \
 	  rewrite.session(builder).stop()'
+	touch $@
 
 lint: install  ## ruff, import contracts, wording
 	$(BIN)/ruff check .

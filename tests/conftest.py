@@ -22,7 +22,7 @@ os.environ["JDK_JAVA_OPTIONS"] = (
 os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "conf")
 
 # Select one with `--hypothesis-profile`. Machines may be busy, so slow examples are no failure.
-for _profile, _examples in {"fast": 25, "ci": 100, "soak": 5_000}.items():
+for _profile, _examples in {"fast": 10, "ci": 100, "soak": 5_000}.items():
     hypothesis.settings.register_profile(
         _profile,
         max_examples=_examples,
@@ -37,7 +37,11 @@ MARKS = {"spark": "spark", "opensearch": "opensearch", "cluster": "opensearch", 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the processes they start, and run the files with most Spark tests first."""
+    """Mark tests by the processes they start, assign them to processes, and order their files.
+
+    One process runs a whole file, so that its fixtures are made once. All smoke tests share one
+    process: they are too few to pay for a second JVM, and unit tests keep the other one busy.
+    """
     sizes = Counter[Path]()
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
@@ -46,6 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks = {mark.name for mark in item.iter_markers()}
         if not marks & {"spark", "opensearch", "process"}:
             item.add_marker("unit")
+        smoke = "smoke" in marks and "opensearch" not in marks
+        item.add_marker(pytest.mark.xdist_group("smoke" if smoke else item.path.stem))
         sizes[item.path] += "spark" in marks
     # With two test processes, a large file that starts last would leave one of them idle.
     items.sort(key=lambda item: -sizes[item.path])

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,7 @@ class Index:
             tuple(sketch(provider, (pa.array(p, type_) for p in cut(file))) for file in files),
         )
 
+    @cached_property
     def table(self) -> pa.Table:
         return table(self.provider, self.sketches)
 
@@ -185,7 +187,7 @@ class Index:
         if rewritten is None:
             return set()
         named = map_tests(rewritten, lambda test: replace(test, sketch=f"s0{test.sketch}"))
-        sketches = self.table()
+        sketches = self.table
         answer = find_prunable(
             named, lambda test: BitMap(np.flatnonzero(find_prunable_rows(test, sketches)))
         )

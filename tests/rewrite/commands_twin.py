@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,11 +54,15 @@ Work = Callable[[str], object]
 """Something that is done to a table, given its name."""
 
 
-def make_originals(spark: SparkSession, kinds: Iterable[str]) -> dict[str, str]:
-    """The folders of tables that twins are copied from, by kind."""
-    found = {}
-    for name in kinds:
-        properties = {**TABLES, **PARTED}[name]
+class Originals(dict[str, str]):
+    """The folders of tables that twins are copied from, by kind; each is made on first use."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self._spark = spark
+
+    def __missing__(self, name: str) -> str:
+        spark, properties = self._spark, {**TABLES, **PARTED}[name]
         table = f"original_{name.replace(', ', '_')}"
         made = f"{table}_flat" if name in PARTED else table
         make_table(spark, made, ROWS, properties=properties)
@@ -70,8 +74,8 @@ def make_originals(spark: SparkSession, kinds: Iterable[str]) -> dict[str, str]:
                 f"CREATE TABLE {table} USING delta PARTITIONED BY (n) TBLPROPERTIES ({listed})"
                 f" AS SELECT /*+ REPARTITION(1) */ * FROM {made}"
             )
-        found[name] = location(spark, table).removeprefix("file:")
-    return found
+        self[name] = location(spark, table).removeprefix("file:")
+        return self[name]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType, StructType
 
@@ -52,17 +53,29 @@ FORMATS = {
 }
 
 
+def smoke_on(
+    format: str, fixture: str = "format", *, scope: Literal["module", "function"] = "module"
+) -> pytest.MarkDecorator:
+    """Give a fixture every format; `make test` runs one of them, `make test-more` the others."""
+    smoke = [pytest.mark.smoke]
+    params = [pytest.param(name, marks=smoke if name == format else []) for name in FORMATS]
+    return pytest.mark.parametrize(fixture, params, indirect=True, scope=scope)
+
+
 @contextmanager
-def in_catalog_of(spark: SparkSession, format: str) -> Iterator[TableFormat]:
-    """Make this format's catalog the current one until exit."""
-    before = FORMATS[_current(spark)]
-    if format == "iceberg":
-        spark.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.default")
-    spark.sql(f"USE {FORMATS[format].namespace}")
+def in_catalog_of(
+    spark: SparkSession, format: str, schema: str = "default"
+) -> Iterator[TableFormat]:
+    """Make this format's catalog, and a schema of it, the current one until exit."""
+    before = f"{spark.catalog.currentCatalog()}.{spark.catalog.currentDatabase()}"
+    catalog = FORMATS[format].namespace.removesuffix("default")
+    place = replace(FORMATS[format], namespace=catalog + schema)
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {place.namespace}")
+    spark.sql(f"USE {place.namespace}")
     try:
-        yield FORMATS[format]
+        yield place
     finally:
-        spark.sql(f"USE {before.namespace}")
+        spark.sql(f"USE {before}")
 
 
 def _current(spark: SparkSession, table: str = "") -> str:
@@ -120,16 +133,24 @@ def spelled(rows: list[Row]) -> list[str]:
 
 
 def same_rows(
-    spark: SparkSession, query: Query, *, conf: Mapping[str, str] | None = None
+    spark: SparkSession,
+    query: Query,
+    *,
+    conf: Mapping[str, str] | None = None,
+    garbage: Collection[Path] = (),
 ) -> Compared:
-    """Run a query with skipping and without; assert that the rows and their types are equal."""
+    """Run a query with skipping and without; assert that the rows and their types are equal.
+
+    With skipping, some files hold `garbage`, so the query fails if it opens one of them.
+    """
     with settings(spark, conf or {}):
         with settings(spark, {ENABLED: "false"}):
             control = run(spark, query)
             expected = spelled(control.collect())
             without = opened(control)
         df = run(spark, query)
-        rows = spelled(df.collect())
+        with spoiled(garbage):
+            rows = spelled(df.collect())
         found = Compared(rows, opened(df), without, rewrite.explain(df))
     assert df.schema == control.schema
     assert rows == expected, f"rows differ for {query}\n{found.explained}"
@@ -323,7 +344,7 @@ def stages(spark: SparkSession) -> list[Any]:
 
 
 @contextmanager
-def spoiled(paths: list[Path]) -> Iterator[None]:
+def spoiled(paths: Collection[Path]) -> Iterator[None]:
     """Replace the files' content with random bytes of the same size until exit."""
     held = {path: path.read_bytes() for path in paths}
     try:

@@ -18,6 +18,7 @@ from tests.rewrite.differential import (
     make_table,
     matching,
     skips,
+    smoke_on,
 )
 
 NETWORKS = [(10, 1), (10, 19), (10, 2), (10, 200), (100, 1), (192, 168), (172, 16), (1, 0)]
@@ -42,7 +43,7 @@ def visits(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]
         spark.sql(f"DROP TABLE {table}")
 
 
-@pytest.mark.smoke
+@smoke_on("delta", "visits")
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, visits: str) -> None:
     conditions = [
         "ip = '10.19.8.2'", "ip = '10.20.0.1'", "ip IN ('10.1.4.1', '172.16.0.0', 'x')", "ip = '-'",
@@ -128,7 +129,7 @@ def test_what_is_no_question_of_addresses_loses_no_row(spark: SparkSession, visi
     assert batch(spark, visits, conditions).skipped > 0
 
 
-@pytest.mark.smoke
+@smoke_on("delta", "visits")
 def test_a_join_opens_the_files_of_its_addresses(spark: SparkSession, visits: str) -> None:
     keys = "SELECT explode(array('10.19.8.2', '10.20.0.1', '1.0.4.1')) AS k, 'x' AS name"
     query = f"SELECT v.ip, name FROM {visits} AS v JOIN ({keys}) AS dim ON v.ip = dim.k"

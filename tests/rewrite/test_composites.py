@@ -18,6 +18,7 @@ from tests.rewrite.differential import (
     same_rows,
     settings,
     skips,
+    smoke_on,
 )
 
 FILES = 8
@@ -61,7 +62,7 @@ def table(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
         yield make_table(spark, f"{format.namespace}.composed", ROWS, COLUMNS)
 
 
-@pytest.mark.smoke
+@smoke_on("delta", "table")
 def test_exactly_the_files_with_a_tuple_are_opened(spark, table):
     exact_batch(spark, table, CONDITIONS)
     many = ", ".join(f"({n}, {n + 2}L)" for n in range(12))

@@ -16,9 +16,9 @@ from tests.rewrite.commands_twin import (
     NAMES,
     ON,
     TABLES,
+    Originals,
     Twins,
     looks,
-    make_originals,
     newest,
     serving,
 )
@@ -87,7 +87,7 @@ Make = Callable[[str], Twins]
 @pytest.fixture(scope="module")
 def originals(spark: SparkSession) -> dict[str, str]:
     """Where the tables are that the commands change copies of."""
-    return make_originals(spark, TABLES)
+    return Originals(spark)
 
 
 @pytest.fixture

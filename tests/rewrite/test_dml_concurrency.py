@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 from tests.rewrite.commands_twin import (
     NAMES,
+    Originals,
     Twins,
     looks,
-    make_originals,
     newest,
     outcome,
     serving,
@@ -224,7 +224,7 @@ def same_ends(
 
 @pytest.fixture(scope="module")
 def originals(spark: SparkSession) -> Iterator[dict[str, str]]:
-    yield make_originals(spark, KINDS)
+    yield Originals(spark)
     Twins.drop(spark)
 
 

@@ -20,9 +20,9 @@ from tests.rewrite.commands_twin import (
     NAMES,
     PARTED,
     TABLES,
+    Originals,
     Twins,
     looks,
-    make_originals,
     newest,
     outcome,
     serving,
@@ -262,7 +262,7 @@ def originals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     spark.createDataFrame(rows.collect(), rows.schema).createOrReplaceTempView("given")
     spark.table("given").where("true").createOrReplaceTempView("given_cached")
     spark.catalog.cacheTable("given_cached")
-    yield make_originals(spark, KINDS)
+    yield Originals(spark)
     spark.catalog.uncacheTable("given_cached")
     Twins.drop(spark)
     spark.sql("DROP TABLE other")

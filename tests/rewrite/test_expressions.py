@@ -21,6 +21,7 @@ from tests.rewrite.differential import (
     same_rows,
     settings,
     skips,
+    smoke_on,
 )
 
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
@@ -65,7 +66,7 @@ def table(spark: SparkSession, request: pytest.FixtureRequest) -> str:
         return make_table(spark, f"{format.namespace}.expressed", ROWS, COLUMNS)
 
 
-@pytest.mark.smoke
+@smoke_on("delta", "table")
 def test_each_condition_opens_the_files_with_a_match(spark, table):
     for condition in CONDITIONS:
         assert exact(spark, table, condition).skipped > 0, condition

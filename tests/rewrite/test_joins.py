@@ -18,61 +18,37 @@ from tests.rewrite.differential import (
     ENABLED,
     FORMATS,
     Compared,
-    files_of,
-    in_catalog_of,
     make_table,
-    matching,
-    run,
     same_rows,
     settings,
-    spelled,
+    smoke_on,
     spoiled,
 )
+from tests.rewrite.star import FACT, FACT_INDEX, FILES, Star
 
-FILES = 24
-FACT = f"""SELECT id, int(id % 240) AS k, id % 240 AS l, concat('key ', id % 240) AS s,
-    date_add(date'2024-01-01', int(id % 240)) AS d, double(id % 240) / 2 AS x,
-    timestamp_micros((id % 240) * 1000001) AS ts, decimal(id % 240) / 4 AS dec,
-    int(id % {FILES}) AS m, named_struct('a', int(id % 240)) AS st,
-    repeat(md5(string(id)), 4) AS pad, int(id % 240) % {FILES} AS _f FROM range(960)"""
-DIM = f"""SELECT int(id) AS k, id AS l, concat('key ', id) AS s,
-    date_add(date'2024-01-01', int(id)) AS d, double(id) / 2 AS x,
-    timestamp_micros(id * 1000001) AS ts, decimal(id) / 4 AS dec, int(id % {FILES}) AS m,
-    concat('n', id % {FILES}) AS name, int(id % 12) AS g FROM range(240)"""
 BRIDGE = "SELECT int(id) AS k, int(id % 12) AS g, int(id % 12) AS _f FROM range(240)"
-SUB = "SELECT int(id) AS g, concat('g', id) AS name FROM range(12)"
 
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def every_table(spark: SparkSession) -> Iterator[None]:
-    columns = ("k", "l", "s", "d", "x", "ts", "dec", "m", "st.a")
-    kinds = ", ".join(f"{column} VALUE_LIST" for column in columns)
+@pytest.fixture(scope="module")
+def more_facts(spark: SparkSession, star: Star) -> None:
+    """A second fact, and a bridge between the fact and `sub`."""
     for format in FORMATS:
-        with in_catalog_of(spark, format):
-            for name in ("fact", "other_fact"):
-                make_table(spark, name, FACT, kinds)
+        with star.of(format):
+            make_table(spark, "other_fact", FACT, FACT_INDEX)
             make_table(spark, "bridge", BRIDGE, "g VALUE_LIST")
-            for name, rows in (("dim", DIM), ("sub", SUB)):
-                make_table(spark, name, f"SELECT *, 0 AS _f FROM ({rows})")
-    yield
-    for format in FORMATS:
-        with in_catalog_of(spark, format):
-            for name in ("fact", "other_fact", "bridge", "dim", "sub"):
-                spark.sql(f"DROP SKIPPING INDEX IF EXISTS ON {name}")
-                spark.sql(f"DROP TABLE {name}")
 
 
 on_every_format = pytest.mark.parametrize("tables", FORMATS, indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+def tables(spark: SparkSession, star: Star, request: pytest.FixtureRequest) -> Iterator[None]:
     """Names are tables of the format that a test asks for: of Delta if it does not."""
-    with in_catalog_of(spark, getattr(request, "param", "delta")):
+    with star.of(getattr(request, "param", "delta")):
         spark.sql("CREATE OR REPLACE TEMPORARY VIEW dim_view AS SELECT k AS key, name FROM dim")
         yield
 
@@ -197,31 +173,44 @@ FORMS: dict[str, tuple[str, str]] = {
 """Query, and the condition on the fact's rows that have a partner."""
 
 
-def exactly(spark: SparkSession, query: str, partners: str, conf: Mapping[str, str]) -> Compared:
+def exactly(
+    spark: SparkSession, star: Star, query: str, partners: str, conf: Mapping[str, str]
+) -> Compared:
     """`same_rows`; exactly the files with a partner are opened, of `fact` in one scan."""
-    found = same_rows(spark, query, conf=conf)
-    held = matching(spark, "fact", partners)
+    # A dimension that is made of the fact reads other files of it.
+    garbage = () if "DISTINCT k FROM fact" in query else star.files() - star.files(partners)
+    found = same_rows(spark, query, conf=conf, garbage=garbage)
     scans = [s for s in found.explained.scans if s.table.endswith(".fact")]
     if len(scans) > 1:  # the dimension is made of it too
         scans = [s for s in scans if s.keys]
-    assert [s.opened for s in scans] == [len(held)], str(found.explained)
+    assert [s.opened for s in scans] == [len(star.files(partners))], str(found.explained)
     return found
 
 
 @pytest.mark.parametrize(
-    "tables", [pytest.param("delta", marks=pytest.mark.smoke), "iceberg"], indirect=True
+    ("tables", "form"),
+    [
+        pytest.param(format, form, marks=[pytest.mark.smoke] * (format == "delta" or form == "IN"))
+        for form in FORMS
+        for format in FORMATS
+    ],
+    indirect=["tables"],
 )
-@pytest.mark.parametrize("form", FORMS)
-def test_exactly_the_files_with_a_partner_are_opened(spark: SparkSession, form: str) -> None:
-    query, partners = FORMS[form]
-    found = exactly(spark, query, partners, {})
-    if form == "the fact itself":
-        return  # its dimension reads other files of it
-    others = set(files_of(spark, "fact")) - matching(spark, "fact", partners)
-    with spoiled(list(others)):
-        assert spelled(run(spark, query).collect()) == found.rows
-        with settings(spark, {ENABLED: "false"}), pytest.raises(Exception, match=r"(?i)parquet"):
-            run(spark, query).collect()
+def test_exactly_the_files_with_a_partner_are_opened(
+    spark: SparkSession, star: Star, form: str
+) -> None:
+    exactly(spark, star, *FORMS[form], {})
+
+
+@pytest.mark.smoke
+def test_a_file_of_garbage_fails_a_query_that_opens_it(spark: SparkSession, star: Star) -> None:
+    query, partners = FORMS["inner"]
+    with (
+        spoiled(star.files() - star.files(partners)),
+        settings(spark, {ENABLED: "false"}),
+        pytest.raises(Exception, match=r"(?i)parquet"),
+    ):
+        spark.sql(query).collect()
 
 
 ENGINES = {
@@ -250,9 +239,8 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
-def test_on_every_engine(spark: SparkSession, form: str, engine: str) -> None:
-    query, partners = FORMS[form]
-    exactly(spark, query, partners, ENGINES[engine])
+def test_on_every_engine(spark: SparkSession, star: Star, form: str, engine: str) -> None:
+    exactly(spark, star, *FORMS[form], ENGINES[engine])
 
 
 BOTH = "SELECT k, id FROM fact UNION ALL SELECT k, id FROM other_fact"
@@ -271,7 +259,7 @@ BOTH = "SELECT k, id FROM fact UNION ALL SELECT k, id FROM other_fact"
 )
 @pytest.mark.parametrize("engine", [{}, SMJ, PLAIN], ids=["adaptive", "sort-merge", "plain"])
 def test_one_dimension_filters_every_fact(
-    spark: SparkSession, query: str, engine: dict[str, str]
+    spark: SparkSession, more_facts: None, query: str, engine: dict[str, str]
 ) -> None:
     found = same_rows(spark, query, conf=engine)
     facts = [s for s in found.explained.scans if s.table.endswith("fact")]
@@ -283,7 +271,9 @@ def test_one_dimension_filters_every_fact(
 @pytest.mark.parametrize(
     "engine", [{}, SMJ, PLAIN, SMJ | PLAIN], ids=["adaptive", "smj", "plain", "both"]
 )
-def test_a_bridge_and_the_fact_behind_it(spark: SparkSession, engine: dict[str, str]) -> None:
+def test_a_bridge_and_the_fact_behind_it(
+    spark: SparkSession, more_facts: None, engine: dict[str, str]
+) -> None:
     query = """SELECT f.id, sub.name FROM fact f JOIN bridge b ON f.k = b.k
         JOIN sub ON b.g = sub.g WHERE sub.name = 'g3'"""
     found = same_rows(spark, query, conf=engine)
@@ -365,8 +355,7 @@ KEPT: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.smoke
-@on_every_format
+@smoke_on("iceberg", "tables", scope="function")
 @pytest.mark.parametrize("form", KEPT)
 def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> None:
     query, why = KEPT[form]
@@ -376,13 +365,14 @@ def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> 
     assert re.search(why, str(scan)), str(scan)
 
 
-def test_what_is_large_and_has_no_condition_is_not_asked_for_keys(spark: SparkSession) -> None:
+def test_what_is_large_and_has_no_condition_is_not_asked_for_keys(
+    spark: SparkSession, more_facts: None
+) -> None:
     found = same_rows(spark, "SELECT fact.id FROM fact JOIN other_fact USING (k)")
     assert [s.keys for s in found.explained.scans] == [(), ()]
 
 
-@pytest.mark.smoke
-@on_every_format
+@smoke_on("delta", "tables", scope="function")
 def test_no_key_opens_no_file(spark: SparkSession) -> None:
     for condition in ("name = 'nobody'", "k IS NULL AND name = 'n3'"):
         for conf in ({}, SMJ, PLAIN | SMJ):
@@ -418,12 +408,16 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
 
 
 @on_every_format
-def test_rows_without_a_partner_are_dropped_before_a_shuffle(spark: SparkSession) -> None:
+def test_rows_without_a_partner_are_dropped_before_a_shuffle(
+    spark: SparkSession, star: Star
+) -> None:
     query = "SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE dim.l IN (3, 28, 101)"
-    found = exactly(spark, query, "k IN (3, 28, 101)", SMJ)
+    found = exactly(spark, star, query, "k IN (3, 28, 101)", SMJ)
     (scan,) = [s for s in found.explained.scans if s.keys]
     assert scan.rows == (120, 12)
-    off = exactly(spark, query, "k IN (3, 28, 101)", SMJ | {"spark.skipping.dynamic.rows": "false"})
+    off = exactly(
+        spark, star, query, "k IN (3, 28, 101)", SMJ | {"spark.skipping.dynamic.rows": "false"}
+    )
     (scan,) = [s for s in off.explained.scans if s.keys]
     assert scan.rows == (120, 120)
 
@@ -440,18 +434,14 @@ def test_switched_off(spark: SparkSession) -> None:
 
 
 @pytest.fixture(scope="module")
-def many(spark: SparkSession) -> Iterator[None]:
+def many(spark: SparkSession, star: Star) -> None:
     """Eight files of 5,000 keys each, clustered; a dimension of 24,000 of their 40,000 keys."""
     rows = """SELECT id, id % 40000 AS k, repeat(md5(string(id)), 4) AS pad,
         int(id % 40000 / 5000) AS _f FROM range(80000)"""
-    make_table(spark, "crowd", rows)
-    spark.sql("SELECT id AS k, id % 2 AS half FROM range(8000, 32000)").coalesce(1).write.format(
-        "delta"
-    ).saveAsTable("crowd_dim")
-    yield
-    spark.sql("DROP SKIPPING INDEX IF EXISTS ON crowd")
-    for name in ("crowd", "crowd_dim"):
-        spark.sql(f"DROP TABLE {name}")
+    with star.of("delta"):
+        make_table(spark, "crowd", rows)
+        half = "SELECT id AS k, id % 2 AS half, 0 AS _f FROM range(8000, 32000)"
+        make_table(spark, "crowd_dim", half)
 
 
 @pytest.mark.nightly

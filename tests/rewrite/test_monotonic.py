@@ -12,6 +12,7 @@ from tests.rewrite.differential import (
     in_catalog_of,
     make_table,
     same_rows,
+    smoke_on,
 )
 
 DAYS = """
@@ -96,7 +97,7 @@ OF_DAYS = [
 ]
 
 
-@pytest.mark.smoke
+@smoke_on("iceberg", "days")
 def test_exactly_the_files_that_hold_a_match(spark: SparkSession, days: str) -> None:
     exact_batch(spark, days, OF_DAYS)
 

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.rewrite.differential import FORMATS, exact_batch, in_catalog_of, make_table, skips
+from tests.rewrite.differential import (
+    FORMATS,
+    exact_batch,
+    in_catalog_of,
+    make_table,
+    skips,
+    smoke_on,
+)
 
 FILES = 8
 COLUMNS = {
@@ -35,7 +42,7 @@ def holed(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
         spark.sql(f"DROP TABLE {table}")
 
 
-@pytest.mark.smoke
+@smoke_on("iceberg", "holed")
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, holed: str) -> None:
     conditions = [
         "i = 3007", "i IN (3007, 5000, 5500)", "i BETWEEN 2020 AND 2999", "i > 2019 AND i < 3001",
@@ -53,7 +60,7 @@ def test_exactly_the_needed_files_are_opened(spark: SparkSession, holed: str) ->
     exact_batch(spark, holed, conditions)
 
 
-@pytest.mark.smoke
+@smoke_on("iceberg", "holed")
 def test_a_join_opens_the_files_of_its_keys(spark: SparkSession, holed: str) -> None:
     keys = "SELECT explode(array(3007L, 500L, 6001L)) AS k, 'x' AS name"
     query = f"SELECT holed.i, name FROM {holed} AS holed JOIN ({keys}) AS dim ON holed.i = dim.k"

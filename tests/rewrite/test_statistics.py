@@ -11,52 +11,31 @@ from pyspark.sql import SparkSession
 
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import (
+    FORMATS,
     Compared,
     in_catalog_of,
     make_table,
     same_rows,
     settings,
 )
+from tests.rewrite.star import BOUNDS, SORTED, Star
+from tests.rewrite.star import SORTED_FILES as FILES
 
 pytestmark = pytest.mark.nightly
 
-FILES = 20
-BOUNDS = {
-    "delta.dataSkippingNumIndexedCols": "32",
-    "write.metadata.metrics.default": "truncate(16)",
-}
 SMJ = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
 ENGINES = {"broadcast": {}, "sorted": SMJ, "plain": PLAIN, "plain sorted": {**PLAIN, **SMJ}}
 on_all_engines = pytest.mark.parametrize("conf", ENGINES.values(), ids=ENGINES)
 
-# A file holds ten neighbours of each column. Texts begin alike, longer than what statistics keep.
-ROWS = f"""
-    SELECT id, int(id) AS i, float(id) / 4 AS f, double(id) / 7 AS d,
-           CAST(id / 10 AS DECIMAL(12, 3)) AS e, date_add(DATE'2024-01-01', int(id)) AS day,
-           timestamp_micros(1700000000000000 + id * 1001) AS ts,
-           CAST(timestamp_micros(1600000000000000 + id * 333) AS TIMESTAMP_NTZ) AS ntz,
-           concat('s', lpad(id, 4, '0'), repeat('x', 40)) AS s,
-           concat(char(55357 + 0 * id), lpad(id, 4, '0')) AS odd,
-           named_struct('a', named_struct('b', id)) AS st,
-           int(id div 10) AS p, int(id div 10) AS _f
-    FROM range({10 * FILES})
-"""
 COLUMNS = ["id", "i", "f", "d", "e", "day", "ts", "ntz", "s", "odd", "st.a.b"]
 
 
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
-def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A session whose tables are of a format: `clustered`, and `few` of its rows to join."""
-    with in_catalog_of(spark, request.param):
-        make_table(spark, "clustered", ROWS, properties=BOUNDS)
-        some = f"SELECT *, 0 AS _f FROM ({ROWS}) WHERE i IN (25, 26, 131)".replace(
-            " AS _f", " AS g", 1
-        )
-        make_table(spark, "few", some)
+@pytest.fixture(scope="module", params=FORMATS)
+def format(star: Star, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A session whose tables are the star's of a format: `sorted`, and `few` of its rows."""
+    with star.of(request.param):
         yield request.param
-        for name in ("clustered", "few"):
-            spark.sql(f"DROP TABLE {name}")
 
 
 def fact(found: Compared, name: str) -> ScanPlan:
@@ -64,7 +43,7 @@ def fact(found: Compared, name: str) -> ScanPlan:
     return scan
 
 
-def joined(column: str = "i", table: str = "clustered", condition: str = "d.i > 0") -> str:
+def joined(column: str = "i", table: str = "sorted", condition: str = "d.i > 0") -> str:
     return f"SELECT f.id FROM {table} f JOIN few d ON f.{column} = d.{column} WHERE {condition}"
 
 
@@ -74,7 +53,7 @@ def test_a_join_on_a_clustered_column(
     spark: SparkSession, format: str, conf: dict[str, str]
 ) -> None:
     found = same_rows(spark, joined(), conf=conf)
-    assert fact(found, "clustered").opened == 2, str(found.explained)
+    assert fact(found, "sorted").opened == 2, str(found.explained)
     assert "by i IN (3 keys of few)  STATISTICS" in str(found.explained)
 
 
@@ -84,7 +63,7 @@ def test_a_column_of_each_type(spark: SparkSession, format: str, column: str) ->
     # Times may be cut to the millisecond, and DECIMAL in Iceberg to whole numbers.
     wide = column in ("ts", "ntz") or (column == "e" and format == "iceberg")
     most = 6 if wide else 2
-    scan = fact(found, "clustered")
+    scan = fact(found, "sorted")
     assert len(found.rows) == 3
     assert scan.opened in range(2, most + 1), str(scan)
 
@@ -92,23 +71,23 @@ def test_a_column_of_each_type(spark: SparkSession, format: str, column: str) ->
 def test_conformance_51_no_bounds_of_a_function_in_no_order(
     spark: SparkSession, format: str
 ) -> None:
-    found = same_rows(spark, "SELECT id FROM clustered WHERE i % 8 IN (1, 3) AND i IN (3, 95, 196)")
+    found = same_rows(spark, "SELECT id FROM sorted WHERE i % 8 IN (1, 3) AND i IN (3, 95, 196)")
     assert (len(found.rows), found.opened) == (1, 3)
-    found = same_rows(spark, "SELECT f.id FROM clustered f JOIN few d ON f.i % 8 = d.i % 8")
+    found = same_rows(spark, "SELECT f.id FROM sorted f JOIN few d ON f.i % 8 = d.i % 8")
     assert len(found.rows) == 75
-    assert fact(found, "clustered").opened == FILES
+    assert fact(found, "sorted").opened == FILES
 
 
 def test_a_list_of_values_is_more_than_its_ends(spark: SparkSession, format: str) -> None:
-    found = same_rows(spark, "SELECT * FROM clustered WHERE i IN (3, 95, 196)")
+    found = same_rows(spark, "SELECT * FROM sorted WHERE i IN (3, 95, 196)")
     assert found.opened == 3
     assert (len(found.rows), found.without) == (3, 3 if format == "iceberg" else FILES)
     many = ", ".join(str(10 * n + 5) for n in range(FILES) if n % 4 == 0)
-    strings = "SELECT * FROM clustered WHERE i IN ({}) AND s IN ({})".format(
+    strings = "SELECT * FROM sorted WHERE i IN ({}) AND s IN ({})".format(
         many, ", ".join(f"'s{n:04}{'x' * 40}'" for n in range(100, 110))
     )
     assert same_rows(spark, strings).opened <= 1
-    found = same_rows(spark, f"SELECT * FROM clustered WHERE i IN ({many}, {'9, ' * 250}9)")
+    found = same_rows(spark, f"SELECT * FROM sorted WHERE i IN ({many}, {'9, ' * 250}9)")
     assert found.opened == FILES // 4
 
 
@@ -120,9 +99,9 @@ def test_both_sides_are_partitioned(spark: SparkSession, format: str, conf: dict
     query = "SELECT f.id FROM parts f JOIN dimension d ON f.p = d.p WHERE d.p = 3"
     found = same_rows(spark, query, conf=conf)
     assert fact(found, "parts").opened == 1, str(found.explained)
-    query = "SELECT f.id FROM clustered f JOIN dimension d ON f.i = d.i WHERE d.p = 3"
+    query = "SELECT f.id FROM sorted f JOIN dimension d ON f.i = d.i WHERE d.p = 3"
     found = same_rows(spark, query, conf=conf)
-    assert fact(found, "clustered").opened == 1, str(found.explained)
+    assert fact(found, "sorted").opened == 1, str(found.explained)
     for name in ("parts", "dimension"):
         spark.sql(f"DROP TABLE {name}")
 
@@ -138,7 +117,7 @@ def test_a_partition_column(spark: SparkSession, format: str, conf: dict[str, st
 
 
 def make_partitioned(
-    spark: SparkSession, format: str, name: str, by: str, rows: str = ROWS
+    spark: SparkSession, format: str, name: str, by: str, rows: str = SORTED
 ) -> None:
     columns = ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in spark.sql(rows).schema)
     spark.sql(f"DROP TABLE IF EXISTS {name}")
@@ -166,9 +145,9 @@ def test_values_of_partitions(spark: SparkSession, format: str) -> None:
 
 
 def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
-    make_table(spark, "grows", ROWS, properties=BOUNDS)
+    make_table(spark, "grows", SORTED, properties=BOUNDS)
     assert fact(same_rows(spark, joined(table="grows")), "grows").opened == 2
-    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f) FROM ({ROWS}) WHERE i % 10 = 6")
+    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f) FROM ({SORTED}) WHERE i % 10 = 6")
     assert (fact(same_rows(spark, joined(table="grows")), "grows").opened or 0) > 2
     spark.sql("DELETE FROM grows WHERE i = 25")
     spark.sql("UPDATE grows SET i = 131 WHERE i = 77")
@@ -177,7 +156,7 @@ def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
         past = joined(table="grows VERSION AS OF 1")
         assert fact(same_rows(spark, past), "grows").opened == 2
     spark.sql("ALTER TABLE grows ADD COLUMN more INT")
-    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f), i AS more FROM ({ROWS}) WHERE i < 20")
+    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f), i AS more FROM ({SORTED}) WHERE i < 20")
     query = "SELECT f.id FROM grows f JOIN few d ON f.more = d.p WHERE d.i > 0"
     same_rows(spark, query)
     spark.sql("DROP TABLE grows")
@@ -185,7 +164,7 @@ def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
 
 def test_columns_that_are_renamed_dropped_and_widened(spark: SparkSession, format: str) -> None:
     mapped = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
-    rows = f"SELECT i, i + 1000 AS j, _f FROM ({ROWS})"
+    rows = f"SELECT i, i + 1000 AS j, _f FROM ({SORTED})"
     make_table(spark, "changes", rows, properties={**BOUNDS, **mapped})
     spark.sql("ALTER TABLE changes RENAME COLUMN i TO was")
     spark.sql("ALTER TABLE changes RENAME COLUMN j TO i")
@@ -301,7 +280,7 @@ def test_an_index_that_is_made_is_asked_at_once(spark: SparkSession, format: str
 
 
 def test_an_index_comes_first(spark: SparkSession, format: str) -> None:
-    make_table(spark, "both", ROWS, "i VALUE_LIST", properties=BOUNDS)
+    make_table(spark, "both", SORTED, "i VALUE_LIST", properties=BOUNDS)
     query = "SELECT f.id FROM both f JOIN few d ON f.i = d.i AND f.s = d.s WHERE d.i < 30"
     text = str(same_rows(spark, query).explained)
     assert "by i IN (2 keys of few)  VALUE_LIST" in text
@@ -313,14 +292,14 @@ def test_an_index_comes_first(spark: SparkSession, format: str) -> None:
 def test_the_switch(spark: SparkSession, format: str) -> None:
     with settings(spark, {"spark.skipping.statistics.enabled": "false"}):
         found = same_rows(spark, joined())
-        assert fact(found, "clustered").opened == FILES
+        assert fact(found, "sorted").opened == FILES
         assert "the table has no index" in str(found.explained)
 
 
 def test_a_hidden_partition(spark: SparkSession) -> None:
     """Buckets, prefixes and days, as Iceberg itself projects keys on them."""
     with in_catalog_of(spark, "iceberg"):
-        make_table(spark, "pair", f"SELECT *, 0 AS g FROM ({ROWS}) WHERE i IN (25, 131)")
+        make_table(spark, "pair", f"SELECT *, 0 AS g FROM ({SORTED}) WHERE i IN (25, 131)")
         cases = {
             "bucket(16, i)": "i",
             "truncate(5, s)": "s",
@@ -359,8 +338,8 @@ SUBQUERIES = {
 def test_a_value_that_a_subquery_gives(
     spark: SparkSession, format: str, condition: str, conf: dict[str, str]
 ) -> None:
-    found = same_rows(spark, f"SELECT * FROM clustered WHERE {condition}", conf=conf)
-    scan = fact(found, "clustered")
+    found = same_rows(spark, f"SELECT * FROM sorted WHERE {condition}", conf=conf)
+    scan = fact(found, "sorted")
     assert scan.opened is not None
     assert scan.opened <= SUBQUERIES[condition] + (format == "delta" and "ts" in condition)
 
@@ -394,4 +373,4 @@ def test_a_value_and_keys_together(spark: SparkSession, format: str) -> None:
     for conf in ENGINES.values():
         query = joined(condition="d.i > 0 AND f.id > (SELECT min(id) + 50 FROM few)")
         found = same_rows(spark, query, conf=conf)
-        assert fact(found, "clustered").opened == 1, str(found.explained)
+        assert fact(found, "sorted").opened == 1, str(found.explained)

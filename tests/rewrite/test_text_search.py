@@ -19,6 +19,7 @@ from tests.rewrite.differential import (
     make_table,
     matching,
     same_rows,
+    smoke_on,
     spoiled,
 )
 
@@ -65,7 +66,7 @@ CONDITIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.smoke
+@smoke_on("iceberg", "texts")
 def test_exactly_the_needed_files_are_opened(spark: SparkSession, texts: str) -> None:
     # A class in a regular expression, and so nothing that can be said of it.
     unsaid = {"s rlike 'Ein[d]?hoven'"}

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from tests.rewrite.differential import (
+    FORMATS,
     append,
     in_catalog_of,
     make_table,
@@ -21,32 +22,17 @@ from tests.rewrite.differential import (
     same_rows,
     settings,
 )
+from tests.rewrite.star import BOUNDS, SORTED, Star
+from tests.rewrite.star import SORTED_FILES as FILES
 
-FILES = 20
-BOUNDS = {
-    "delta.dataSkippingNumIndexedCols": "32",
-    "write.metadata.metrics.default": "truncate(16)",
-}
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
 
-# A file holds ten neighbours of each column; `t` is alike in fifty rows; one file has nulls.
-ROWS = f"""
-    SELECT id, int(id) AS i, int(id div 50) AS t, double(id) AS d,
-           concat('s', lpad(id, 4, '0'), repeat('x', 40)) AS s,
-           timestamp_micros(1700000000000000 + id * 1001) AS ts,
-           IF(id BETWEEN 103 AND 107, NULL, int(id)) AS n, int(id div 10) AS p,
-           int(id div 10) AS _f
-    FROM range({10 * FILES})
-"""
 
-
-@pytest.fixture(scope="module", params=["delta", "iceberg"])
-def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A session whose tables are of a format, with the table `sorted`."""
-    with in_catalog_of(spark, request.param):
-        make_table(spark, "sorted", ROWS, properties=BOUNDS)
+@pytest.fixture(scope="module", params=FORMATS)
+def format(star: Star, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A session whose tables are the star's of a format: `sorted` is in order of each column."""
+    with star.of(request.param):
         yield request.param
-        spark.sql("DROP TABLE sorted")
 
 
 ORDERS = {
@@ -100,7 +86,7 @@ CONDITIONS = {
     "n >= 100 ORDER BY n LIMIT 6": 2,
     "n IS NOT NULL AND i >= 100 ORDER BY i LIMIT 4": 2,
     "n > 100 ORDER BY n DESC NULLS FIRST LIMIT 4": 1,
-    "d >= 100 ORDER BY i LIMIT 3": 10,  # NaN would be there, and is in no bounds
+    "d >= 14.2 ORDER BY i LIMIT 3": 10,  # NaN would be there, and is in no bounds
     "i IN (100, 105, 111) ORDER BY i LIMIT 2": 2,
     "id % 3 = 0 ORDER BY i LIMIT 2": FILES,
 }
@@ -128,7 +114,7 @@ LIMITS = {
     "n >= 100 LIMIT 10": 1,
     "s >= 's0100' LIMIT 3": 1,
     "i >= 1000 LIMIT 3": FILES,
-    "d >= 100 LIMIT 3": FILES,
+    "d >= 14.2 LIMIT 3": FILES,
     "i % 2 = 0 AND i >= 0 LIMIT 3": FILES,
     "i >= 0 ORDER BY d LIMIT 3": FILES,
 }
@@ -189,19 +175,19 @@ def test_some_rows_that_are_read_twice(spark: SparkSession, format: str) -> None
 
 
 JOINS = {
-    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
-    "SELECT * FROM few d RIGHT JOIN sorted f ON f.p = d.p ORDER BY f.i DESC LIMIT 11": 2,
-    "SELECT *, EXISTS (SELECT * FROM few d WHERE d.p = f.p) AS e FROM sorted f"
+    "SELECT * FROM sorted f LEFT JOIN tens d ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
+    "SELECT * FROM tens d RIGHT JOIN sorted f ON f.p = d.p ORDER BY f.i DESC LIMIT 11": 2,
+    "SELECT *, EXISTS (SELECT * FROM tens d WHERE d.p = f.p) AS e FROM sorted f"
     " ORDER BY i LIMIT 4": 1,
-    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p WHERE f.i > 59 ORDER BY f.i LIMIT 10": 1,
+    "SELECT * FROM sorted f LEFT JOIN tens d ON f.p = d.p WHERE f.i > 59 ORDER BY f.i LIMIT 10": 1,
     # Partners double rows, or order them.
-    "SELECT * FROM sorted f LEFT JOIN (SELECT * FROM few UNION ALL SELECT * FROM few) d"
+    "SELECT * FROM sorted f LEFT JOIN (SELECT * FROM tens UNION ALL SELECT * FROM tens) d"
     " ON f.p = d.p ORDER BY f.i LIMIT 10": 1,
-    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p ORDER BY d.i, f.i LIMIT 10": FILES,
-    "SELECT * FROM sorted f LEFT JOIN few d ON f.p = d.p WHERE d.i IS NULL ORDER BY f.i LIMIT 3":
+    "SELECT * FROM sorted f LEFT JOIN tens d ON f.p = d.p ORDER BY d.i, f.i LIMIT 10": FILES,
+    "SELECT * FROM sorted f LEFT JOIN tens d ON f.p = d.p WHERE d.i IS NULL ORDER BY f.i LIMIT 3":
         FILES,
-    "SELECT * FROM sorted f JOIN few d ON f.p <> d.p ORDER BY f.i LIMIT 3": FILES,
-    "SELECT * FROM sorted f LEFT ANTI JOIN few d ON f.p = d.p ORDER BY f.i LIMIT 3": FILES,
+    "SELECT * FROM sorted f JOIN tens d ON f.p <> d.p ORDER BY f.i LIMIT 3": FILES,
+    "SELECT * FROM sorted f LEFT ANTI JOIN tens d ON f.p = d.p ORDER BY f.i LIMIT 3": FILES,
 }  # fmt: skip
 
 
@@ -211,7 +197,7 @@ def test_the_first_rows_above_joins(spark: SparkSession, format: str, query: str
     conf = PLAIN if len(query) % 3 == 0 else {}
     spark.range(0, 200, 20).selectExpr(
         "int(id div 10) AS p", "int(id) AS i"
-    ).createOrReplaceTempView("few")
+    ).createOrReplaceTempView("tens")
     with settings(spark, conf):
         with settings(spark, {"spark.skipping.enabled": "false"}):
             expected = spark.sql(query).collect()
@@ -257,7 +243,7 @@ def orders(draw: st.DrawFn) -> str:
 
 def test_random_orders(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
-    make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
+    make_table(spark, "thinned", SORTED, properties={**BOUNDS, **deletes})
     spark.sql("DELETE FROM thinned WHERE i < 10 AND i <> 4 OR i % 7 = 5 OR n IS NULL AND id > 104")
     files = opened = 0
 
@@ -300,11 +286,11 @@ def test_rows_that_are_filtered_do_not_count(spark: SparkSession, format: str) -
 
 def test_conformance_50_files_without_statistics(spark: SparkSession, format: str) -> None:
     """The first rows are in one of them."""
-    make_table(spark, "partly", ROWS, properties=BOUNDS)
+    make_table(spark, "partly", SORTED, properties=BOUNDS)
     none = {"delta.dataSkippingNumIndexedCols": "0", "write.metadata.metrics.default": "none"}
     for key, value in none.items():
         spark.sql(f"ALTER TABLE partly SET TBLPROPERTIES ('{key}' = '{value}')")
-    append(spark, "partly", f"SELECT * EXCEPT (i, _f), i + 5000 AS i, 0 AS _f FROM ({ROWS})")
+    append(spark, "partly", f"SELECT * EXCEPT (i, _f), i + 5000 AS i, 0 AS _f FROM ({SORTED})")
     for key, value in BOUNDS.items():  # else Delta reads no statistics at all
         spark.sql(f"ALTER TABLE partly SET TBLPROPERTIES ('{key}' = '{value}')")
     found = same_rows(spark, "SELECT i FROM partly ORDER BY i DESC LIMIT 3")
@@ -315,7 +301,7 @@ def test_conformance_50_files_without_statistics(spark: SparkSession, format: st
 
 def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) -> None:
     deletes = {"delta.enableDeletionVectors": "true", "write.delete.mode": "merge-on-read"}
-    make_table(spark, "thinned", ROWS, properties={**BOUNDS, **deletes})
+    make_table(spark, "thinned", SORTED, properties={**BOUNDS, **deletes})
     spark.sql("DELETE FROM thinned WHERE i < 10 AND i <> 4 OR i = 15")
     found = same_rows(spark, "SELECT id FROM thinned ORDER BY i LIMIT 5")
     assert found.rows == [f"Row(id={id})" for id in (10, 11, 12, 13, 4)]
@@ -323,7 +309,7 @@ def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) ->
     assert found.opened <= (2 if format == "delta" else 3)
     assert some_rows(spark, "SELECT id FROM thinned WHERE i > 2 LIMIT 9") == 1
     assert some_rows(spark, "SELECT id FROM thinned WHERE i >= 10 AND i < 20 LIMIT 10") == 1
-    append(spark, "thinned", ROWS.replace(f"range({10 * FILES})", "range(5)"))
+    append(spark, "thinned", SORTED.replace(f"range({10 * FILES})", "range(5)"))
     assert len(same_rows(spark, "SELECT id FROM thinned ORDER BY i, id LIMIT 5").rows) == 5
     spark.sql("DROP TABLE thinned")
 
@@ -332,7 +318,7 @@ def test_rows_that_are_deleted_do_not_count(spark: SparkSession, format: str) ->
 def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, setting: str) -> None:
     """Where Spark is to read on, other files have to do for the rows that one does not give."""
     with in_catalog_of(spark, "delta"):
-        make_table(spark, "holed", ROWS, properties=BOUNDS)
+        make_table(spark, "holed", SORTED, properties=BOUNDS)
         (first,) = matching(spark, "holed", "i < 10")
         content = first.read_bytes()
         if setting == "ignoreMissingFiles":
