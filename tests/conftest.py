@@ -32,7 +32,13 @@ for _profile, _examples in {"fast": 10, "ci": 100, "soak": 5_000}.items():
     )
 hypothesis.settings.load_profile("ci")
 
-MARKS = {"spark": "spark", "opensearch": "opensearch", "cluster": "opensearch", "server": "process"}
+MARKS = {
+    "spark": "spark",
+    "opensearch": "opensearch",
+    "cluster": "opensearch",
+    "server": "process",
+    "behind": "process",
+}
 """The mark of a test that uses a fixture. A test without any of them is a `unit` test."""
 
 
