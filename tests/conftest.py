@@ -42,7 +42,7 @@ MARKS = {
 """The mark of a test that uses a fixture. A test without any of them is a `unit` test."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests by the processes they start, assign them to processes, and order their files.
 
     One process runs a whole file, so that its fixtures are made once. All smoke tests share one
@@ -56,8 +56,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks = {mark.name for mark in item.iter_markers()}
         if not marks & {"spark", "opensearch", "process"}:
             item.add_marker("unit")
-        smoke = "smoke" in marks and "opensearch" not in marks
-        item.add_marker(pytest.mark.xdist_group("smoke" if smoke else item.path.stem))
+        if config.pluginmanager.hasplugin("xdist"):
+            smoke = "smoke" in marks and "opensearch" not in marks
+            item.add_marker(pytest.mark.xdist_group("smoke" if smoke else item.path.stem))
         sizes[item.path] += "spark" in marks
     # With two test processes, a large file that starts last would leave one of them idle.
     items.sort(key=lambda item: -sizes[item.path])
