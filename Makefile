@@ -7,12 +7,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs release notebooks clean
+.PHONY: help install jar wheel demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs release notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-install: $(BIN)/.installed  ## .venv with the pinned project and what its tests need
+install: $(BIN)/.installed jar  ## .venv with the pinned project and what its tests need; the jar
+
+jar: $(BIN)/.installed  ## the jar of the installed Spark's line, if its sources have changed
+	$(BIN)/python .ci/jars.py
 
 $(BIN)/.installed: pyproject.toml .ci/constraints.txt
 	$(PYTHON) -m venv .venv
@@ -122,6 +125,10 @@ docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the pages and executed notebooks a
 	$(BIN)/zensical build --config-file build/mkdocs.yml --clean --strict
 	$(BIN)/python docs/stage.py build --publish
 
+wheel: install  ## sdist and wheel with the jars of all Spark lines, in dist/
+	$(BIN)/python .ci/jars.py --all
+	$(BIN)/python -m build --no-isolation
+
 release: install  ## VERSION=0.1.0: set, build from a clone, try, and put into dist/ or an INDEX=folder
 	$(BIN)/python .ci/release.py $(VERSION) $(if $(INDEX),--index $(INDEX))
 
@@ -129,4 +136,4 @@ notebooks: install  ## run the notebooks
 	$(BIN)/python -m pytest tests/test_notebooks.py
 
 clean:  ## remove what was made here
-	rm -rf .venv .data build dist .cache *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .data build dist .cache rewrite/jars *.egg-info .mypy_cache .ruff_cache .pytest_cache

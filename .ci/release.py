@@ -60,6 +60,7 @@ def build(folder: Path) -> tuple[Path, Path]:
     """Build sdist and wheel from a clone, so that nothing untracked gets in."""
     clone = folder / "clone"
     run("git", "clone", "--quiet", "--no-hardlinks", ROOT, clone)
+    run(sys.executable, ".ci/jars.py", "--all", cwd=clone)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=clone)
     (sdist,) = (folder / "dist").glob("*.tar.gz")
     (wheel,) = (folder / "dist").glob("*.whl")

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError
 from rewrite.bridge.callbacks import find_original_error
 from rewrite.bridge.install import Hooks, find_hooks
-from rewrite.jars import Jars
+from rewrite.jar_cache import Jars
 from rewrite.preflight import (
     DELTA_CATALOG,
     DELTA_EXTENSION,

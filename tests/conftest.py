@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,13 @@ MARKS = {
     "behind": "process",
 }
 """The mark of a test that uses a fixture. A test without any of them is a `unit` test."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Build the jar of the Java sources if they have changed; once, not in each process."""
+    if not hasattr(config, "workerinput"):
+        builder = Path(__file__).parents[1] / ".ci" / "jars.py"
+        subprocess.run([sys.executable, builder], check=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

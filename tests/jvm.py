@@ -16,8 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Artifact", "Program", "die_with_parent", "javas"]
+__all__ = [
+    "Artifact",
+    "Program",
+    "compile_java",
+    "die_with_parent",
+    "find_jdk",
+    "javas",
+    "load_folder",
+    "spark_jars",
+]
 
 CACHE = Path(
     os.environ.get("SKIPPING_TEST_CACHE", Path.home() / ".cache" / "lakehouse-file-skipping")
@@ -45,6 +55,41 @@ def javas() -> list[tuple[Path, int]]:
     if on_path := shutil.which("java"):
         found.append(Path(on_path))
     return [(java, _major(java)) for java in dict.fromkeys(found) if java.exists()]
+
+
+def find_jdk() -> Path:
+    """Return the home of the first JDK of 17 or newer that can compile."""
+    for java, major in javas():
+        home = java.resolve().parents[1]
+        if major >= 17 and (home / "bin" / "javac").exists():
+            return home
+    raise RuntimeError("no JDK 17 or newer with javac: install one, or set JAVA_HOME to it")
+
+
+def compile_java(sources: Sequence[Path], class_path: Sequence[str | Path], into: Path) -> None:
+    """Compile Java sources into a folder of class files."""
+    command = [find_jdk() / "bin" / "javac", "--release", "17", "-nowarn", "-proc:none"]
+    jars = os.pathsep.join(map(str, class_path))
+    run = subprocess.run(
+        [*map(str, command), "-cp", jars, "-d", str(into), *map(str, sources)],
+        capture_output=True,
+        text=True,
+    )
+    if run.returncode:
+        raise RuntimeError(f"{sources[0].name} does not compile:\n{run.stderr[-3000:]}")
+
+
+def spark_jars() -> list[Path]:
+    """Return the jars that ship with PySpark."""
+    spec = find_spec("pyspark")
+    return sorted((Path(str(spec and spec.origin)).parent / "jars").glob("*.jar"))
+
+
+def load_folder(gateway: Any, folder: Path, parent: Any) -> Any:
+    """Return a class loader for the class files in a folder."""
+    urls = gateway.new_array(gateway.jvm.java.net.URL, 1)
+    urls[0] = gateway.jvm.java.io.File(str(folder)).toURI().toURL()
+    return gateway.jvm.java.net.URLClassLoader(urls, parent)
 
 
 def _major(java: Path) -> int:

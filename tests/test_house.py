@@ -23,6 +23,7 @@ TOP = {
         "CHANGELOG.md",
         "CONTRIBUTING.md",
         "LICENSE",
+        "MANIFEST.in",
         "Makefile",
         "README.md",
     ),

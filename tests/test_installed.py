@@ -18,6 +18,8 @@ from tests.test_house import PACKAGES, ROOT, sources, tracked
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
+JARS = ROOT / "rewrite" / "jars"
+
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
     """What a program prints; it sees neither the checkout nor this environment."""
@@ -35,7 +37,8 @@ def build_wheel(folder: Path) -> Path:
 
     The sdist is of what git would take, so that nothing old in `build/` gets in.
     """
-    for name in tracked():
+    jars = [str(jar.relative_to(ROOT)) for jar in JARS.glob("*.jar")]
+    for name in (*tracked(), *jars):
         if name.partition("/")[0] not in ("tests", "notebooks"):
             copy = folder / "source" / name
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +82,9 @@ def snippets(*, spark: bool) -> list[str]:
 def test_the_wheel_holds_all_that_is_needed(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    needed = {str(path.relative_to(ROOT)) for path in sources()}
+    needed = {str(path.relative_to(ROOT)) for path in sources() if path.suffix != ".java"}
+    needed |= {str(jar.relative_to(ROOT)) for jar in JARS.glob("*.jar")}
+    assert any(name.endswith(".jar") for name in needed)
     needed |= {f"{package}/py.typed" for package in PACKAGES}
     assert packed == needed
 
@@ -90,7 +95,6 @@ def test_the_sdist_holds_what_builds_the_wheel(wheel: Path) -> None:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     assert {str(path.relative_to(ROOT)) for path in sources()} <= packed
     assert {"LICENSE", "README.md", "pyproject.toml"} <= packed
-    assert any(name.endswith(".java") for name in packed)
     assert any(name.endswith(".lark") for name in packed)
 
 

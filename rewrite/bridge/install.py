@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import DefinitionError, SessionError
 from rewrite.bridge.authentication import Guarded, authenticate, make_secret, seal
 from rewrite.bridge.callbacks import Answers, Statements
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.counters import Counting
 from rewrite.bridge.lookup_cache import LookupCache
 from rewrite.bridge.message_files import Folder
@@ -67,7 +67,7 @@ class Hooks:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        """Compile the Java and inject it.
+        """Load the Java and inject it.
 
         A session that has run SQL has built its plan rules already: only its clones get ours.
         """
@@ -87,7 +87,13 @@ class Hooks:
         secret = make_secret()
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
-        self.java = classes.new("SkippingExtension", asks, states, secret, str(self._folder.path))
+        extensions = spark._jsparkSession.extensions()
+        # Spark has injected one if spark.sql.extensions names it.
+        injected = classes.find("SkippingExtension").getField("INJECTED").get(None)
+        self.java = injected.get(extensions)
+        if self.java is None:
+            self.java = classes.new("SkippingExtension")
+            self.java.apply(extensions)
         self.lookups = LookupCache(
             session,
             lambda name: self.java.settings().of(name),
@@ -103,7 +109,7 @@ class Hooks:
             on_end=self.close,
         )
         self.java.setBoundRules(rules_as_json())
-        self.java.inject(spark._jsparkSession.extensions(), context._jsc.sc())
+        self.java.connect(asks, states, secret, str(self._folder.path), context._jsc.sc())
         seal(asks)
         seal(states)
         _hooks[_key(spark)] = self

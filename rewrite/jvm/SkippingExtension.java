@@ -1,6 +1,9 @@
 package rewrite.jvm;
 
 import java.io.IOException;
+import java.util.Collections;
+import java.util.Map;
+import java.util.WeakHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
@@ -23,40 +26,49 @@ import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.TableStatistics;
 
-/** One installation: builds what the packages have, hands each what it needs, and is what Python
-    holds of it. */
-public final class SkippingExtension {
-  private final IndexClient client;
+/**
+ * One installation: builds what the packages have, hands each what it needs, and is what Python
+ * holds of it.
+ *
+ * <p>Either Python creates it and injects it into a running session, or Spark does when it starts a
+ * session with `spark.sql.extensions=rewrite.jvm.SkippingExtension`. Until Python has connected to
+ * it, all files are read.
+ */
+public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
+  /** By Spark's extensions, what was injected into them. */
+  public static final Map INJECTED = Collections.synchronizedMap(new WeakHashMap());
+
+  private final PythonCallback python = new PythonCallback();
+  private final IndexClient client = new IndexClient(python);
   private final PruningFeedback feedback = new PruningFeedback();
-  private final TableStatistics statistics;
-  private final PhysicalScans physical;
-  private final StatementCallback statements;
-  private final InNetwork network;
-  private final ScanReport scans;
-  private final ExecutionLog executions;
+  private final TableStatistics statistics = new TableStatistics(client);
+  private final PhysicalScans physical = new PhysicalScans(client, feedback, statistics);
+  private final StatementCallback statements = new StatementCallback();
+  private final InNetwork network = new InNetwork(client);
+  private final ScanReport scans =
+      new ScanReport(
+          client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
+  private final ExecutionLog executions = new ExecutionLog(scans);
 
-  /** `asks` answers messages and `states` statements, of those who know the `secret`; large
-      messages are left in `folder`. See PythonCallback and StatementCallback. */
-  public SkippingExtension(BiFunction asks, BiFunction states, String secret, String folder) {
-    client = new IndexClient(new PythonCallback(asks, secret, folder));
-    statistics = new TableStatistics(client);
-    physical = new PhysicalScans(client, feedback, statistics);
-    statements = new StatementCallback(states, secret);
-    network = new InNetwork(client);
-    scans = new ScanReport(
-        client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
-    executions = new ExecutionLog(scans);
-  }
-
-  /** Puts the rules, the parser and the function into sessions to be, and the listener into the
-      context. */
-  public void inject(SparkSessionExtensions extensions, SparkContext context) {
+  /** Puts the rules, the parser and the function into sessions to be. */
+  public Object apply(Object given) {
+    SparkSessionExtensions extensions = (SparkSessionExtensions) given;
     extensions.injectColumnar(
         new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(new JoinPruningRule(client, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     network.inject(extensions);
+    INJECTED.put(extensions, this);
+    return scala.runtime.BoxedUnit.UNIT;
+  }
+
+  /** `asks` answers messages and `states` statements, of those who know the `secret`; large
+      messages are left in `folder`. See PythonCallback and StatementCallback. */
+  public void connect(
+      BiFunction asks, BiFunction states, String secret, String folder, SparkContext context) {
+    python.connect(asks, secret, folder);
+    statements.connect(states, secret);
     context.addSparkListener(executions);
   }
 

@@ -17,13 +17,7 @@
  *
  * SkippingExtension builds and connects them. tests/test_java_packages.py holds this order.
  *
- * <p>Janino, which ships with Spark, compiles these files when the first session of a release
- * starts: no build is needed, and one source fits every Spark that is supported. It is a small
- * compiler: it knows no lambdas and no method references, does not infer types (no diamond, no
- * `var`), checks no generics and does not make the bridge methods that they need, and takes
- * arguments of `varargs` only as an array. Types of collections are therefore raw, values are boxed
- * with `valueOf`, and Scala's classes are used by their erased signatures (`X$.MODULE$`,
- * AbstractFunction1).
+ * <p>javac compiles these files into one jar for each Spark line: see .ci/jars.py.
  *
  * <p>Executors do not have these classes. An object of theirs stands only behind transient fields,
  * or in a plan that stays on the driver.

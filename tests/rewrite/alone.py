@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SessionError
-from rewrite.bridge import class_cache
+from rewrite.bridge.classes import Classes, find_jar
 from rewrite.preflight import ICEBERG_JAR
 
 TABLES = {"delta": "default", "iceberg": "ice.db.deep", "parquet": "default"}
@@ -101,6 +102,25 @@ def used(spark: SparkSession, space: str, using: str) -> dict[str, Any]:
     return seen
 
 
+def loaded(spark: SparkSession) -> list[str]:
+    """Our classes for one table format that this session has loaded."""
+    gateway: Any = spark.sparkContext._gateway
+    java = gateway.jvm.java.lang
+    types = gateway.new_array(java.Class, 1)
+    types[0] = java.Class.forName("java.lang.String")
+    find = java.Class.forName("java.lang.ClassLoader").getDeclaredMethod("findLoadedClass", types)
+    find.setAccessible(True)
+    loader = Classes(gateway)._loader
+    names = gateway.new_array(java.Object, 1)
+    out = []
+    with zipfile.ZipFile(find_jar()) as archive:
+        for entry in archive.namelist():
+            names[0] = entry.removesuffix(".class").replace("/", ".")
+            if ("/Delta" in entry or "/Iceberg" in entry) and find.invoke(loader, names):
+                out.append(Path(entry).stem)
+    return sorted(out)
+
+
 def refusal() -> str | None:
     """What `rewrite.session` has against the session that runs."""
     try:
@@ -114,8 +134,6 @@ def main(folder: Path, name: str) -> None:
     os.environ.pop("PYSPARK_PYTHON", None)
     spark = started(folder, name)
     loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()  # type: ignore[union-attr]
-    (entry,) = class_cache.folder().glob("*.zip")
-    classes = class_cache.load(entry.stem) or {}
     seen: dict[str, Any] = {
         "jars": spark.sparkContext._jsc.sc().listJars().mkString(" "),
         "found": {
@@ -125,11 +143,10 @@ def main(folder: Path, name: str) -> None:
                 "iceberg": "org/apache/iceberg/Table",
             }.items()
         },
-        "compiled": sorted(c for c in classes if "/Delta" in c or "/Iceberg" in c),
-        "key": entry.stem,
         "python": os.environ.get("PYSPARK_PYTHON", spark.sparkContext.pythonExec),
     }
     seen |= used(spark, TABLES[name], name)
+    seen["loaded"] = loaded(spark)
     seen["refusal"] = refusal()
     spark.stop()
     print(json.dumps(seen))

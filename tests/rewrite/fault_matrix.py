@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import tempfile
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,8 +24,9 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge import class_cache, compiler, install
+from rewrite.bridge import classes, install
 from rewrite.bridge.install import find_hooks
+from tests.jvm import compile_java, load_folder, spark_jars
 from tests.rewrite.differential import (
     ENABLED,
     by_group,
@@ -243,24 +246,24 @@ class Report:
 
 def prepare() -> dict[str, Any]:
     """Have the classes of the next session prepared; filled once it has begun."""
-    load, compile, make_secret = class_cache.load, compiler._compile, install.make_secret
+    find_jar, make_secret = classes.find_jar, install.make_secret
     found: dict[str, Any] = {}
 
-    def injected(classes: dict[str, bytes]) -> dict[str, bytes]:
+    def inject() -> Path:
+        """Return a copy of the jar whose methods can fail."""
+        jar, folder = find_jar(), Path(tempfile.mkdtemp())
         gateway: Any = SparkContext._gateway
         jvm = gateway.jvm
-        reflect = jvm.org.codehaus.commons.compiler.util.reflect
-        parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         here = Path(__file__).parent
         sources = [here / "FaultInjector.java", here / "Faults.java"]
-        own = compiler._compile_files(gateway, parent, sources)
+        compile_java(sources, spark_jars(), folder)
+        loader = load_folder(gateway, folder, classes._load(gateway, jar))
         made = jvm.java.util.HashMap()
-        for name, code in classes.items():
-            made.put(name, code)
-        plain = jvm.java.util.HashMap(made)
-        for name, code in own.items():
-            plain.put(name, code)
-        loader = reflect.ByteArrayClassLoader(plain, parent)
+        with zipfile.ZipFile(jar) as archive:
+            entries = {name: archive.read(name) for name in archive.namelist()}
+        for name, code in entries.items():
+            if name.endswith(".class"):
+                made.put(name, code)
         given = jvm.java.util.ArrayList()
         given.add(made)
         given.add(loader)
@@ -269,21 +272,20 @@ def prepare() -> dict[str, Any]:
         injector.inject()
         found["entries"] = list(injector.entries())
         found["harmless"] = list(injector.harmless())
-        out = {str(name): bytes(made.get(name)) for name in made.keySet().toArray()}
-        return {**out, **{name: own[name] for name in own if name.endswith("/Faults.class")}}
-
-    def loaded(key: str, *more: Any) -> dict[str, bytes] | None:
-        classes = load(key, *more)
-        return classes if classes is None or more else injected(classes)
+        entries |= {str(name): bytes(made.get(name)) for name in made.keySet().toArray()}
+        faults = folder / "rewrite" / "faults" / "Faults.class"
+        entries["rewrite/faults/Faults.class"] = faults.read_bytes()
+        changed = folder / jar.name
+        with zipfile.ZipFile(changed, "w") as archive:
+            for name, content in entries.items():
+                archive.writestr(name, content)
+        return changed
 
     def secret() -> str:
         return cast("str", found.setdefault("secret", make_secret()))
 
     cast("Any", install).make_secret = secret
-    # Neither is what a later session should find on the disk.
-    cast("Any", class_cache).load = loaded
-    cast("Any", class_cache).save = lambda *_: None
-    cast("Any", compiler)._compile = lambda *given: injected(compile(*given))
+    cast("Any", classes).find_jar = inject
     return found
 
 

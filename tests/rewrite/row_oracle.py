@@ -7,6 +7,7 @@ takes the path it takes in a query: Spark's optimiser, `PredicateEncoder`, `Pred
 from __future__ import annotations
 
 import random
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import Test, find_prunable
 from providers.values import arrow_type, domain_of, encode
-from rewrite.bridge import compiler, protocol
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge import protocol
+from rewrite.bridge.classes import Classes, find_jar
 from rewrite.bridge.messages import Reader, read_message
 from skipping.indexing.parquet_reader import Chunk, Part
 from skipping.indexing.sketch import Work, make_entries, sketch
 from skipping.lookup.translate import PredicateTranslator
 from skipping.model.definition import Definition, IndexedColumn, TableId
 from skipping.tables import TableColumn
+from tests.jvm import compile_java, load_folder, spark_jars
 
 _loaders: dict[int, Any] = {}
 
@@ -36,13 +38,10 @@ def oracle_of(spark: SparkSession, frame: DataFrame) -> Any:
     """A `RowOracle.java` over the rows of a frame."""
     gateway: Any = spark.sparkContext._gateway
     if id(gateway) not in _loaders:
-        parent = Classes(gateway)._loader
         source = Path(__file__).with_name("RowOracle.java")
-        made = gateway.jvm.java.util.HashMap()
-        for name, code in compiler._compile_files(gateway, parent, [source]).items():
-            made.put(name, code)
-        reflect = gateway.jvm.org.codehaus.commons.compiler.util.reflect
-        _loaders[id(gateway)] = reflect.ByteArrayClassLoader(made, parent)
+        folder = Path(tempfile.mkdtemp())
+        compile_java([source], [find_jar(), *spark_jars()], folder)
+        _loaders[id(gateway)] = load_folder(gateway, folder, Classes(gateway)._loader)
     given = gateway.jvm.java.util.ArrayList()
     given.add(frame._jdf)
     oracle = _loaders[id(gateway)].loadClass("rewrite.oracle.RowOracle")

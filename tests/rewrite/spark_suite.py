@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 
 import rewrite
 from providers.errors import SkippingError
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from tests.jvm import Artifact, javas
 from tests.rewrite.differential import ENABLED, FORMATS, settings, spelled
 

@@ -28,7 +28,6 @@ def run(folder: Path, name: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         cwd=folder,
-        # No classes are kept there yet.
         env=os.environ | {"XDG_CACHE_HOME": str(folder / "cache")},
         timeout=600,
     )
@@ -38,7 +37,7 @@ def run(folder: Path, name: str) -> dict[str, Any]:
 
 
 def formats(seen: dict[str, Any]) -> list[str]:
-    return sorted({Path(name).stem.partition("$")[0] for name in seen["compiled"]})
+    return sorted({Path(name).stem.partition("$")[0] for name in seen["loaded"]})
 
 
 @pytest.mark.parametrize(

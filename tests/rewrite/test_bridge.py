@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rewrite.bridge.authentication import Guarded, make_secret
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import find_hooks
 from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import read_message
@@ -79,7 +79,8 @@ def test_messages(spark: SparkSession, size: int, encrypted: str) -> None:
 
     classes = Classes(spark.sparkContext._gateway)
     guarded = Guarded(secret, answer)
-    callback = classes.new("bridge.PythonCallback", guarded, secret, str(folder.path))
+    callback = classes.new("bridge.PythonCallback")
+    callback.connect(guarded, secret, str(folder.path))
     conf.set("spark.io.encryption.enabled", encrypted)
     try:
         assert callback.call("7", message, classes.new("bridge.Budget", 5.0)) == b"an answer"

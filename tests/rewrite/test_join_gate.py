@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from rewrite.bridge.callbacks import Answers, table_key
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from skipping.lookup.scan_plan import ScanPlan

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import SparkSession
 
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from tests.rewrite.differential import UNCOMPILED, exact_batch, make_table, same_rows, settings
 
 ZONE = "spark.sql.session.timeZone"

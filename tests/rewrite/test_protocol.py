@@ -21,7 +21,7 @@ import rewrite
 from providers import And, Or, Unknown
 from rewrite.bridge import protocol
 from rewrite.bridge.callbacks import Answers
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.messages import Reader, read_message
 from tests.rewrite.differential import settings
 

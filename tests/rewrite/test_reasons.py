@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rewrite
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from skipping.parser.parse import parse

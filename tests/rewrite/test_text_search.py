@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from tests.rewrite.differential import (
     FORMATS,
     batch,

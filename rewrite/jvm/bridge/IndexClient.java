@@ -52,7 +52,7 @@ public final class IndexClient {
   private final Budgets patience = new Budgets();
   private final ConcurrentHashMap indexed = new ConcurrentHashMap();
   private final AtomicLong plans = new AtomicLong();
-  private volatile boolean attached = true;
+  private volatile boolean attached;
 
   /** `python` answers messages of those who know the `secret`; large ones are left in `folder`.
       See PythonCallback, MessageWriter and Answer. */
@@ -352,6 +352,8 @@ public final class IndexClient {
 
   /** What is kept of indexes: those asked last. */
   private static final class Kept extends LinkedHashMap {
+    private static final long serialVersionUID = 1;
+
     private static final int INDEXES = 64;
     private static final int FILES = 4000000;
     private static final int LINEAGES = 2; // of an index: sessions may know of it by other settings

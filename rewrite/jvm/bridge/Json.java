@@ -14,13 +14,13 @@ public final class Json {
 
   /** An object. */
   public static Map read(byte[] json) throws IOException {
-    return (Map) MAPPER.readValue(json, Map.class);
+    return MAPPER.readValue(json, Map.class);
   }
 
   /** A list that we have written. */
   static List list(String json) {
     try {
-      return (List) MAPPER.readValue(json, List.class);
+      return MAPPER.readValue(json, List.class);
     } catch (IOException impossible) {
       throw new IllegalStateException(impossible);
     }

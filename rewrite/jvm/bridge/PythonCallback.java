@@ -46,16 +46,17 @@ public final class PythonCallback {
           0, AT_ONCE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
           new Daemons(), new Handover());
 
-  private final BiFunction python;
-  private final String secret;
-  private final Path folder;
+  private volatile BiFunction python;
+  private String secret;
+  private Path folder;
 
-  /** `python` takes what `envelope` gives, with a message (byte[]) or the name of its file in
-      `folder`; it gives a message. It answers only those who know the `secret`. */
-  public PythonCallback(BiFunction python, String secret, String folder) {
-    this.python = python;
+  /** From now on calls `python`, which takes what `envelope` gives, with a message (byte[]) or the
+      name of its file in `folder`, and gives a message. It answers only those who know the
+      `secret`. */
+  public void connect(BiFunction python, String secret, String folder) {
     this.secret = secret;
     this.folder = Paths.get(folder, new String[0]);
+    this.python = python; // last: it is volatile
   }
 
   /** What Python answers, under these settings; TimeoutException once the budget is spent. */

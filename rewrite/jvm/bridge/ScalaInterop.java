@@ -20,6 +20,6 @@ public final class ScalaInterop {
 
   /** A list as an immutable Seq. */
   public static Seq seq(List items) {
-    return (Seq) scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq();
+    return scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq();
   }
 }

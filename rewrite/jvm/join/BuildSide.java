@@ -121,7 +121,7 @@ public class BuildSide {
     if (leaf instanceof LogicalRelation) {
       LogicalRelation relation = (LogicalRelation) leaf;
       if (relation.catalogTable().isDefined()) {
-        return ((CatalogTable) relation.catalogTable().get()).identifier().table();
+        return relation.catalogTable().get().identifier().table();
       }
       if (relation.relation() instanceof HadoopFsRelation) {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
@@ -332,7 +332,7 @@ public class BuildSide {
 
   /** A plan whose scans do not wait for keys: who takes keys from it would wait for those, too. */
   private static LogicalPlan withoutKeys(LogicalPlan plan) {
-    return (LogicalPlan) plan.transformUp(new scala.runtime.AbstractPartialFunction() {
+    return plan.transformUp(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return holdsKeys((LogicalPlan) node);
       }

@@ -23,7 +23,7 @@ final class CommandCounts {
 
   /** The plan without counts; the very plan where it has none. */
   static LogicalPlan removed(LogicalPlan plan) {
-    return plan.deterministic() ? plan : (LogicalPlan) plan.transformUp(new Removed());
+    return plan.deterministic() ? plan : plan.transformUp(new Removed());
   }
 
   private static boolean isCount(Object expression) {
@@ -38,7 +38,7 @@ final class CommandCounts {
 
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
-      LogicalPlan bare = (LogicalPlan) ((LogicalPlan) node).transformExpressions(new Bare());
+      LogicalPlan bare = ((LogicalPlan) node).transformExpressions(new Bare());
       return isTrue(bare) ? ((Filter) bare).child() : bare;
     }
 

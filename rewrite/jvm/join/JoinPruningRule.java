@@ -147,7 +147,7 @@ public final class JoinPruningRule extends Rule {
 
     LogicalPlan visit(LogicalPlan plan) {
       if (plan instanceof RowLevelWrite && !looksForRows(plan)) return plan;
-      LogicalPlan now = (LogicalPlan) plan.transformExpressionsDown(new Subqueries(this));
+      LogicalPlan now = plan.transformExpressionsDown(new Subqueries(this));
       if (now instanceof Join) now = join((Join) now);
       if (now instanceof Filter) now = filter((Filter) now);
       if (now instanceof Filter && ScanSources.isScan(((Filter) now).child())) {
@@ -161,7 +161,7 @@ public final class JoinPruningRule extends Rule {
         changed |= visited != child;
         children.set(i, visited);
       }
-      return changed ? (LogicalPlan) now.withNewChildren(ScalaInterop.seq(children)) : now;
+      return changed ? now.withNewChildren(ScalaInterop.seq(children)) : now;
     }
 
     private LogicalPlan join(Join join) {
@@ -307,7 +307,7 @@ public final class JoinPruningRule extends Rule {
     public Object applyOrElse(Object node, scala.Function1 otherwise) {
       if (!isDefinedAt(node)) return otherwise.apply(node);
       SubqueryExpression subquery = (SubqueryExpression) node;
-      LogicalPlan plan = (LogicalPlan) subquery.plan();
+      LogicalPlan plan = subquery.plan();
       LogicalPlan visited = pass.visit(plan);
       return visited == plan ? subquery : subquery.withNewPlan(visited);
     }

@@ -141,14 +141,14 @@ public final class KeyPushdown {
   }
 
   private LogicalPlan child(LogicalPlan plan, Expression key) {
-    LogicalPlan child = (LogicalPlan) plan.children().apply(0);
+    LogicalPlan child = plan.children().apply(0);
     if (!key.references().subsetOf(child.outputSet())) {
       return refuse(plan, key, "a " + plan.nodeName() + " makes the join key");
     }
     LogicalPlan now = on(child, key);
     List one = new ArrayList();
     one.add(now);
-    return now == child ? plan : (LogicalPlan) plan.withNewChildren(ScalaInterop.seq(one));
+    return now == child ? plan : plan.withNewChildren(ScalaInterop.seq(one));
   }
 
   private LogicalPlan filter(Filter filter, Expression key) {
@@ -201,7 +201,7 @@ public final class KeyPushdown {
 
   /** An expression with others in the place of attributes, by their ids. */
   private static Expression replace(Expression in, final Map by) {
-    return (Expression) in.transformUp(new scala.runtime.AbstractPartialFunction() {
+    return in.transformUp(new scala.runtime.AbstractPartialFunction() {
       public boolean isDefinedAt(Object node) {
         return node instanceof Attribute && by.containsKey(((Attribute) node).exprId());
       }
@@ -290,7 +290,7 @@ public final class KeyPushdown {
       changed |= now != leg;
       legs.set(i, now);
     }
-    return changed ? (LogicalPlan) union.withNewChildren(ScalaInterop.seq(legs)) : union;
+    return changed ? union.withNewChildren(ScalaInterop.seq(legs)) : union;
   }
 
   private LogicalPlan join(Join join, Expression key) {
@@ -298,7 +298,7 @@ public final class KeyPushdown {
     if (!isLeft && !key.references().subsetOf(join.right().outputSet())) {
       return refuse(join, key, "a join makes the key");
     }
-    if (join.condition().isDefined() && !((Expression) join.condition().get()).deterministic()) {
+    if (join.condition().isDefined() && !join.condition().get().deterministic()) {
       return refuse(join, key, RANDOM_CONDITION);
     }
     if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {

@@ -47,18 +47,18 @@ final class RangeSide extends BuildSide {
     if (join.condition().isEmpty()) return out;
     AttributeSet own = (left ? join.left() : join.right()).outputSet();
     LogicalPlan other = left ? join.right() : join.left();
-    List conditions = Conditions.conjuncts((Expression) join.condition().get());
+    List conditions = Conditions.conjuncts(join.condition().get());
     for (int i = 0; i < conditions.size(); i++) {
       Expression condition = (Expression) conditions.get(i);
       boolean less = condition instanceof LessThan || condition instanceof LessThanOrEqual;
       boolean greater = condition instanceof GreaterThan || condition instanceof GreaterThanOrEqual;
       if (!less && !greater) continue;
-      Expression column = (Expression) condition.children().apply(0);
-      Expression end = (Expression) condition.children().apply(1);
+      Expression column = condition.children().apply(0);
+      Expression end = condition.children().apply(1);
       boolean mirrored = end.references().subsetOf(own);
       if (mirrored) {
         end = column;
-        column = (Expression) condition.children().apply(1);
+        column = condition.children().apply(1);
       }
       boolean isOne = column.references().size() == 1 && column.references().subsetOf(own);
       boolean isEnd =

@@ -191,7 +191,7 @@ final class Rereading {
         return true;
       }
       if (aggregate.children().size() != 1) return false;
-      DataType of = ((Expression) aggregate.children().apply(0)).dataType();
+      DataType of = aggregate.children().apply(0).dataType();
       if (aggregate instanceof Min || aggregate instanceof Max) {
         return !of.existsRecursively(new HasEquals());
       }

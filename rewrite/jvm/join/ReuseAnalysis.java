@@ -46,7 +46,7 @@ public final class ReuseAnalysis {
   }
 
   private LogicalPlan bare(LogicalPlan plan) {
-    return (LogicalPlan) plan.transformDownWithSubqueries(new WithoutKeys());
+    return plan.transformDownWithSubqueries(new WithoutKeys());
   }
 
   private static final class All extends scala.runtime.AbstractPartialFunction {

@@ -92,7 +92,7 @@ final class UnionSide extends BuildSide {
         joins.put(((ExistenceJoin) ((Join) plan).joinType()).exists().exprId(), plan);
         plan = ((Join) plan).left();
       } else if (plan instanceof Project || plan instanceof Filter) {
-        plan = (LogicalPlan) plan.children().apply(0);
+        plan = plan.children().apply(0);
       } else {
         return;
       }
@@ -135,8 +135,8 @@ final class UnionSide extends BuildSide {
   }
 
   private static Expression subject(Expression condition) {
-    Expression first = (Expression) condition.children().apply(0);
-    return first instanceof Literal ? (Expression) condition.children().apply(1) : first;
+    Expression first = condition.children().apply(0);
+    return first instanceof Literal ? condition.children().apply(1) : first;
   }
 
   /** The keys that the legs of one OR have for one column. */
@@ -189,7 +189,7 @@ final class UnionSide extends BuildSide {
 
     UnionSide union() {
       // A union has the columns of its first child.
-      Attribute key = (Attribute) ((LogicalPlan) plans.get(0)).output().apply(0);
+      Attribute key = ((LogicalPlan) plans.get(0)).output().apply(0);
       List all = new ArrayList(plans);
       if (!values.isEmpty()) all.add(given(key));
       return new UnionSide(column, used, new Union(ScalaInterop.seq(all), false, false), key);

@@ -34,7 +34,7 @@ final class BroadcastKeys {
 
   /** The type of a key. */
   org.apache.spark.sql.types.DataType type(int index) {
-    return ((Expression) subquery.buildKeys().apply(index)).dataType();
+    return subquery.buildKeys().apply(index).dataType();
   }
 
   /** Whether both read one table. */
@@ -83,7 +83,7 @@ final class BroadcastKeys {
   }
 
   private SparkPlan plan() {
-    return (SparkPlan) subquery.child();
+    return subquery.child();
   }
 
   /** The distinct rows of these keys; null if there are more than `most`, or than fit into so many

@@ -84,7 +84,7 @@ public final class JoinKeySet implements KeyValues {
   public static JoinKeySet of(Expression condition, PruningFeedback feedback) {
     Expression dynamic = Conditions.dynamic(condition);
     if (dynamic == null) return null;
-    Expression child = (Expression) dynamic.children().apply(0);
+    Expression child = dynamic.children().apply(0);
     if (child instanceof InSubqueryExec) {
       InSubqueryExec in = (InSubqueryExec) child;
       JoinKeySet set =
@@ -136,8 +136,8 @@ public final class JoinKeySet implements KeyValues {
   /** The other side of the comparison in the join, of keys of one column. */
   public Expression asked() {
     if (!areRanges) return in.child();
-    Expression named = (Expression) in.child().children().apply(1);
-    return (Expression) named.children().apply(0); // of the mark that it may be null
+    Expression named = in.child().children().apply(1);
+    return named.children().apply(0); // of the mark that it may be null
   }
 
   public InSubqueryExec expression() {
@@ -222,7 +222,7 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private SparkPlan child() {
-    return (SparkPlan) subquery().children().apply(0);
+    return subquery().children().apply(0);
   }
 
   /** Takes what Spark collected itself, if it fits into `maxBytes`. */
@@ -230,7 +230,7 @@ public final class JoinKeySet implements KeyValues {
     take(
         finished == null || finished.values().isEmpty()
             ? null
-            : java.util.Arrays.asList((Object[]) finished.values().get()),
+            : java.util.Arrays.asList(finished.values().get()),
         maxBytes);
   }
 
@@ -432,7 +432,7 @@ public final class JoinKeySet implements KeyValues {
         Collection known = KeyBytes.fetch(plan, type, most, maxBytes);
         if (known != KeyBytes.LONG) return known;
       }
-      InternalRow[] rows = (InternalRow[]) plan.executeTake(most + 1);
+      InternalRow[] rows = plan.executeTake(most + 1);
       if (rows.length > most) return null;
       KeyBytes bytes = new KeyBytes(type, maxBytes);
       List out = new ArrayList(rows.length);

@@ -86,7 +86,7 @@ final class KeyBytes {
    * of long ones the lengths alone. Null: they do not fit. LONG: they do, and some are long.
    */
   static Collection fetch(SparkPlan plan, DataType type, int most, long limit) {
-    Expression key = (Attribute) plan.output().head();
+    Expression key = plan.output().head();
     List lengths = lengths(key);
     Expression shortKey = key;
     List columns = new ArrayList();
@@ -99,7 +99,7 @@ final class KeyBytes {
     }
     columns.add(0, named(shortKey));
     InternalRow[] rows =
-        (InternalRow[]) new ProjectExec(ScalaInterop.seq(columns), plan).executeTake(most + 1);
+        new ProjectExec(ScalaInterop.seq(columns), plan).executeTake(most + 1);
     KeyBytes bytes = new KeyBytes(type, limit);
     List out = new ArrayList(rows.length);
     boolean areLong = false;

@@ -205,6 +205,8 @@ public final class PruningFeedback {
 
   /** A map that forgets what was not touched for long. */
   private static final class Recent extends LinkedHashMap {
+    private static final long serialVersionUID = 1;
+
     Recent() {
       super(16, 0.75f, true);
     }

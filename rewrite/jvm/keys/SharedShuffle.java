@@ -44,11 +44,11 @@ final class SharedShuffle {
   }
 
   private static SparkPlan child(SparkPlan plan) {
-    return (SparkPlan) plan.children().apply(0);
+    return plan.children().apply(0);
   }
 
   private static SparkPlan with(SparkPlan plan, SparkPlan child) {
-    return (SparkPlan) plan.withNewChildren(ScalaInterop.seq(Collections.singletonList(child)));
+    return plan.withNewChildren(ScalaInterop.seq(Collections.singletonList(child)));
   }
 
   /** An exchange of a plan that gives the dimension's rows. */

@@ -94,7 +94,7 @@ public final class ExecutionLog extends SparkListener {
     Execution execution = new Execution();
     execution.id = end.executionId();
     execution.root = root == null ? execution.id : ((Long) root).longValue();
-    execution.name = end.executionName().isDefined() ? (String) end.executionName().get() : "query";
+    execution.name = end.executionName().isDefined() ? end.executionName().get() : "query";
     execution.statement = statement(end.qe().logical());
     execution.showsValues = SkippingConf.showsValues();
     execution.ended = end.time();
@@ -119,9 +119,9 @@ public final class ExecutionLog extends SparkListener {
     while (part.origin().sqlText().isEmpty()) {
       // That of a view is somebody else's.
       if (part instanceof SubqueryAlias || part.children().size() != 1) return null;
-      part = (LogicalPlan) part.children().head();
+      part = part.children().head();
     }
-    String text = (String) part.origin().sqlText().get();
+    String text = part.origin().sqlText().get();
     return text.substring(0, Math.min(text.length(), LONGEST));
   }
 

@@ -85,6 +85,8 @@ public final class VainQuestions {
 
   /** A map of those that were used last. */
   private static final class Last extends LinkedHashMap {
+    private static final long serialVersionUID = 1;
+
     private final int most;
 
     Last(int most) {

@@ -39,7 +39,8 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
           "_FUNC_(ip, network) - Returns whether the text `ip` is an address of a network.",
           "\n    Arguments:\n"
               + "      * ip - a text\n"
-              + "      * network - a constant text of IPv4 such as '10.1.0.0/16'\n");
+              + "      * network - a constant text of IPv4 such as '10.1.0.0/16'\n",
+          "", "", "", "", "", "");
   private final Map known = new LinkedHashMap(16, 0.75f, true) {
     protected boolean removeEldestEntry(Map.Entry eldest) {
       return size() > KEPT;
@@ -79,7 +80,7 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
     if (text == null) return new Literal(null, BooleanType$.MODULE$);
     if (text.numChars() > LONGEST) throw wrong("network", "it is too long");
     try {
-      return ((Expression) CatalystSqlParser$.MODULE$.parseExpression(condition(text.toString())))
+      return CatalystSqlParser$.MODULE$.parseExpression(condition(text.toString()))
           .transformUp(new Replaced(address));
     } catch (Exception failure) {
       Platform.throwException(failure);

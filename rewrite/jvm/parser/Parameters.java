@@ -115,7 +115,7 @@ final class Parameters {
 
   private static List substitutions(String text, ParameterContext context) {
     return ScalaInterop.list(
-        ((PositionMapper) ParameterHandler$.MODULE$.substituteParameters(text, context)._2())
+        ParameterHandler$.MODULE$.substituteParameters(text, context)._2()
             .substitutions());
   }
 

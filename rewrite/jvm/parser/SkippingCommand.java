@@ -6,7 +6,6 @@ import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.execution.command.LeafRunnableCommand;
@@ -66,7 +65,7 @@ public final class SkippingCommand extends LogicalPlan implements LeafRunnableCo
   }
 
   private static Throwable error(Map reply) {
-    scala.collection.immutable.Map parameters = (scala.collection.immutable.Map)
+    scala.collection.immutable.Map parameters =
         scala.collection.immutable.Map$.MODULE$.empty().updated("skipping", reply.get("key"));
     return new AnalysisException(
         (String) reply.get("error"), scala.Option.empty(), scala.Option.empty(),
@@ -82,11 +81,11 @@ public final class SkippingCommand extends LogicalPlan implements LeafRunnableCo
     return (Seq) scala.collection.immutable.Nil$.MODULE$;
   }
 
-  public TreeNode mapChildren(scala.Function1 change) {
+  public LogicalPlan mapChildren(scala.Function1 change) {
     return this;
   }
 
-  public TreeNode withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
+  public LogicalPlan withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
     return this;
   }
 

@@ -32,18 +32,19 @@ public final class StatementCallback {
   private static final long PAUSE = 100; // milliseconds
   private static final int PAUSES = 10;
 
-  private final BiFunction python;
-  private final String secret;
+  private volatile BiFunction python;
+  private String secret;
 
-  /** `python` parses (text, null) and runs (text, StatementCall), for those who know the `secret`.
-      */
-  public StatementCallback(BiFunction python, String secret) {
-    this.python = python;
+  /** From now on `python` parses (text, null) and runs (text, StatementCall), for those who know
+      the `secret`. */
+  public void connect(BiFunction python, String secret) {
     this.secret = secret;
+    this.python = python; // last: it is volatile
   }
 
   /** What parsing a text gives, without a session, or running it in one. */
   Object call(String text, SparkSession session) {
+    if (python == null) throw new IllegalStateException("rewrite.enable was not called");
     StatementCall call = new StatementCall(python, secret + text, session);
     if (hasConnection()) return call.result(call.apply());
     Place place = Place.take(session);

@@ -132,13 +132,13 @@ public final class AskedLeaves {
   }
 
   private static Expression first(Expression e) {
-    return (Expression) e.children().apply(0);
+    return e.children().apply(0);
   }
 
   /** What a comparison compares with a constant; null: it compares with none. */
   private static Expression compared(Expression e) {
     if (e.children().size() != 2) return null;
-    Expression other = (Expression) e.children().apply(1);
+    Expression other = e.children().apply(1);
     if (first(e) instanceof Literal) return other;
     return other instanceof Literal ? first(e) : null;
   }
@@ -237,6 +237,6 @@ public final class AskedLeaves {
       if (now == null) return null;
       children.set(i, now);
     }
-    return (Expression) e.withNewChildren(ScalaInterop.seq(children));
+    return e.withNewChildren(ScalaInterop.seq(children));
   }
 }

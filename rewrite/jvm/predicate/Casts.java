@@ -21,7 +21,7 @@ public final class Casts {
       if (e instanceof Cast && widens(((Cast) e).child().dataType(), e.dataType())) {
         e = ((Cast) e).child();
       } else if (e instanceof NormalizeNaNAndZero || e instanceof KnownFloatingPointNormalized) {
-        e = (Expression) e.children().apply(0);
+        e = e.children().apply(0);
       } else {
         return e;
       }

@@ -192,8 +192,8 @@ public final class ExpressionText {
       evaluated, and does not fail. */
   private boolean isTurned(Expression e) {
     if (!COMMUTATIVE.contains(e.getClass().getSimpleName())) return false;
-    Expression left = (Expression) e.children().apply(0);
-    Expression right = (Expression) e.children().apply(1);
+    Expression left = e.children().apply(0);
+    Expression right = e.children().apply(1);
     if (right instanceof Literal) return false;
     if (left instanceof Literal) return ((Literal) left).value() != null;
     Map first = described(left);
@@ -204,7 +204,7 @@ public final class ExpressionText {
   private static Expression turned(Expression e) {
     List operands = ScalaInterop.list(e.children());
     Collections.reverse(operands);
-    return (Expression) e.withNewChildren(ScalaInterop.seq(operands));
+    return e.withNewChildren(ScalaInterop.seq(operands));
   }
 
   private Map described(Expression e) {

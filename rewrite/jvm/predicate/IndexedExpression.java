@@ -154,7 +154,7 @@ public final class IndexedExpression {
     for (Iterator each = ScalaInterop.list(e.children()).iterator(); each.hasNext(); ) {
       children.add(over((Expression) each.next(), flat));
     }
-    return (Expression) e.withNewChildren(ScalaInterop.seq(children));
+    return e.withNewChildren(ScalaInterop.seq(children));
   }
 
   /** The columns of a table whose names and identities are known. */

@@ -54,7 +54,7 @@ public final class Inversion {
 
   /** The column that a key of a join is made of: it decides what the key is, nulls included. */
   public static Expression column(Expression key) {
-    if (Conditions.instead(key) != null) return Casts.bare((Expression) key.children().apply(0));
+    if (Conditions.instead(key) != null) return Casts.bare(key.children().apply(0));
     Inversion inversion = of(key);
     return Casts.bare(inversion == null ? key : inversion.column());
   }

@@ -25,7 +25,7 @@ public final class ListedValues implements KeyValues {
     List values = in(condition);
     if (values == null) return null;
     values.removeAll(Collections.singleton(null)); // which matches nothing
-    Expression column = (Expression) condition.children().apply(0);
+    Expression column = condition.children().apply(0);
     return values.size() < 2 ? null : new ListedValues(column, values);
   }
 

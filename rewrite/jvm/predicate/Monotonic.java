@@ -294,5 +294,7 @@ final class Monotonic {
   }
 
   /** A value has no outcome: it is null, or the function failed in a way that is not known. */
-  private static final class NoOutcome extends RuntimeException {}
+  private static final class NoOutcome extends RuntimeException {
+    private static final long serialVersionUID = 1;
+  }
 }

@@ -60,7 +60,7 @@ final class OrderedFunction {
     this.place = place;
     List children = ScalaInterop.list(function.children());
     children.set(place, new BoundReference(0, argument().dataType(), true));
-    this.bound = (Expression) function.withNewChildren(ScalaInterop.seq(children));
+    this.bound = function.withNewChildren(ScalaInterop.seq(children));
   }
 
   /** That of an expression; null: none is known to keep the order. */
@@ -111,7 +111,7 @@ final class OrderedFunction {
   }
 
   private static DataType type(Expression e, int place) {
-    return ((Expression) e.children().apply(place)).dataType();
+    return e.children().apply(place).dataType();
   }
 
   private static Object constant(Expression e, int place) {
@@ -152,7 +152,7 @@ final class OrderedFunction {
 
   /** The argument whose order it keeps. */
   Expression argument() {
-    return (Expression) function.children().apply(place);
+    return function.children().apply(place);
   }
 
   /** Whether greater values have lesser outcomes. */

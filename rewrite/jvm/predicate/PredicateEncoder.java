@@ -76,7 +76,7 @@ public final class PredicateEncoder {
       if (!isThere) continue;
       Map column = columns.describe(set.column());
       boolean isInstead = column == null && Conditions.instead(set.column()) != null;
-      if (isInstead) column = columns.describe((Expression) set.column().children().apply(0));
+      if (isInstead) column = columns.describe(set.column().children().apply(0));
       if (column == null) continue;
       Map leg = set.ranges() == null ? of(set, column, set.values()) : within(set, column);
       boolean orNull = isInstead && isOfNulls(set);
@@ -188,10 +188,10 @@ public final class PredicateEncoder {
     }
     if (e instanceof In || e instanceof InSet) {
       List values = ListedValues.in(e);
-      return values == null ? null : in((Expression) e.children().apply(0), values);
+      return values == null ? null : in(e.children().apply(0), values);
     }
     if (TextConditions.isOne(e)) {
-      Map column = columns.describe((Expression) e.children().apply(0));
+      Map column = columns.describe(e.children().apply(0));
       return column == null ? null : texts.of(e, column);
     }
     // Spark writes `ok = true` as `ok`.
@@ -200,8 +200,8 @@ public final class PredicateEncoder {
   }
 
   private Map compare(String op, String mirrored, Expression e) {
-    Expression left = (Expression) e.children().apply(0);
-    Expression right = (Expression) e.children().apply(1);
+    Expression left = e.children().apply(0);
+    Expression right = e.children().apply(1);
     if (left instanceof Literal) {
       return compare(mirrored, right, (Literal) left);
     }

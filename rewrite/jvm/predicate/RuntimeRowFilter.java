@@ -53,8 +53,7 @@ public final class RuntimeRowFilter {
   }
 
   private static scala.collection.immutable.Set set(List keys) {
-    return (scala.collection.immutable.Set)
-        scala.jdk.javaapi.CollectionConverters.asScala(new HashSet(keys)).toSet();
+    return scala.jdk.javaapi.CollectionConverters.asScala(new HashSet(keys)).toSet();
   }
 
   private static Expression hash(Expression of) {

@@ -63,7 +63,7 @@ public final class TopRows {
     }
     if (!(plan instanceof TakeOrderedAndProjectExec)) return null;
     TakeOrderedAndProjectExec top = (TakeOrderedAndProjectExec) plan;
-    SortOrder order = (SortOrder) top.sortOrder().head();
+    SortOrder order = top.sortOrder().head();
     boolean isColumn = order.child() instanceof AttributeReference;
     return isColumn && !ValueTypes.isFloating(order.child().dataType())
         ? of(plan, order, top.limit())
@@ -75,7 +75,7 @@ public final class TopRows {
     List all = new ArrayList();
     SparkPlan below = null;
     // Another limit on the way drops rows, and so all of a file, whatever it orders by.
-    SparkPlan next = (SparkPlan) plan.children().apply(0);
+    SparkPlan next = plan.children().apply(0);
     for (; next != null; next = below(next, order == null)) {
       if (next instanceof FilterExec) {
         all.addAll(Conditions.conjuncts(((FilterExec) next).condition()));
@@ -122,7 +122,7 @@ public final class TopRows {
         || isUnordered && plan instanceof LocalLimitExec)) {
       return null;
     }
-    return (SparkPlan) plan.children().apply(side);
+    return plan.children().apply(side);
   }
 
   /** The node that reads the table. */

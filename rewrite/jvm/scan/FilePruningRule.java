@@ -92,7 +92,7 @@ public final class FilePruningRule extends Rule {
       children.set(i, child);
     }
     SparkPlan now =
-        changed ? (SparkPlan) plan.withNewChildren(ScalaInterop.seq(children)) : plan;
+        changed ? plan.withNewChildren(ScalaInterop.seq(children)) : plan;
     return now instanceof FilterExec ? withoutKeys((FilterExec) now) : now;
   }
 
@@ -265,11 +265,11 @@ public final class FilePruningRule extends Rule {
         if (!condition.deterministic()) above.clear();
         above.addAll(first(Conditions.conjuncts(condition)));
       }
-      SparkPlan below = (SparkPlan) child.children().apply(0);
+      SparkPlan below = child.children().apply(0);
       SparkPlan now = under(below, above, keys);
       return now == below
           ? child
-          : (SparkPlan) child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
+          : child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
     }
 
     /** A scan without a filter of the query's on top. */

@@ -87,7 +87,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     if (scan.runtimeFilters().isEmpty()) return out;
     Set partition = partitionColumns();
     for (int i = 0; i < scan.runtimeFilters().size(); i++) {
-      JoinKeySet set = keys((Expression) scan.runtimeFilters().apply(i));
+      JoinKeySet set = keys(scan.runtimeFilters().apply(i));
       if (set == null || isOwn(set, partition)) continue;
       if (set.column() == null ? partition.isEmpty() : isAnswered(set)) out.add(set);
     }
@@ -99,7 +99,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     List out = new ArrayList();
     Set partition = partitionColumns();
     for (int i = 0; i < scan.runtimeFilters().size(); i++) {
-      Expression filter = (Expression) scan.runtimeFilters().apply(i);
+      Expression filter = scan.runtimeFilters().apply(i);
       JoinKeySet set = keys(filter);
       if (set == null || isOwn(set, partition)) out.add(filter);
     }
@@ -173,7 +173,7 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   /** Spark hands on the values for a bare column only, of their own type. */
   private static Expression onColumn(JoinKeySet set, Attribute column) {
-    return (Expression) set.expression().withNewChildren(
+    return set.expression().withNewChildren(
         ScalaInterop.seq(Collections.singletonList(column)));
   }
 

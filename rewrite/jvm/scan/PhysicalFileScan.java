@@ -203,7 +203,7 @@ final class PhysicalFileScan extends PhysicalScan {
 
   public String name() {
     if (scan.tableIdentifier().isDefined()) {
-      return ((TableIdentifier) scan.tableIdentifier().get()).unquotedString();
+      return scan.tableIdentifier().get().unquotedString();
     }
     List roots = ScalaInterop.list(scan.relation().location().rootPaths());
     return roots.isEmpty() ? scan.relation() + " without a path" : roots.get(0).toString();

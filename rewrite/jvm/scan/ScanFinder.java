@@ -98,7 +98,7 @@ public final class ScanFinder {
     List leaves = ScanNotes.leaves(plan);
     for (int i = 0; i < leaves.size(); i++) {
       LogicalPlan leaf = (LogicalPlan) leaves.get(i);
-      out.add(leaf.output().isEmpty() ? leaf : ((Attribute) leaf.output().head()).exprId());
+      out.add(leaf.output().isEmpty() ? leaf : leaf.output().head().exprId());
     }
     return out;
   }
@@ -116,7 +116,7 @@ public final class ScanFinder {
           || below instanceof SortExec || below instanceof BaseAggregateExec
           || below instanceof ColumnarToRowExec || below instanceof WholeStageCodegenExec
           || below instanceof InputAdapter) {
-        below = (SparkPlan) below.children().head();
+        below = below.children().head();
       } else {
         break;
       }
@@ -174,7 +174,7 @@ public final class ScanFinder {
     if (plan instanceof FilterExec) above(plan);
     if (plan instanceof Exchange) {
       if (!seen.add(plan)) return;
-      drain((SparkPlan) plan.children().head());
+      drain(plan.children().head());
     }
     if (isScan(plan)) {
       found.add(plan);
@@ -207,7 +207,7 @@ public final class ScanFinder {
   private void above(SparkPlan filter) {
     SparkPlan below = filter;
     while (below instanceof UnaryExecNode && !(below instanceof Exchange)) {
-      below = (SparkPlan) ((UnaryExecNode) below).child();
+      below = ((UnaryExecNode) below).child();
     }
     if (isScan(below) && !filters.containsKey(below)) filters.put(below, filter);
   }

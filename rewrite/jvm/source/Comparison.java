@@ -35,8 +35,8 @@ final class Comparison implements BoundsTest {
   static Comparison of(Expression condition) {
     if (!(condition instanceof BinaryComparison)) return null;
     boolean mirrored = condition.children().apply(0) instanceof Literal;
-    Expression column = (Expression) condition.children().apply(mirrored ? 1 : 0);
-    Expression other = (Expression) condition.children().apply(mirrored ? 0 : 1);
+    Expression column = condition.children().apply(mirrored ? 1 : 0);
+    Expression other = condition.children().apply(mirrored ? 0 : 1);
     if (!(other instanceof Literal)) return null;
     boolean less = condition instanceof LessThan || condition instanceof LessThanOrEqual;
     boolean greater = condition instanceof GreaterThan || condition instanceof GreaterThanOrEqual;

@@ -190,8 +190,8 @@ public final class DeltaSource extends FileSource {
 
   /** Those of the column whose least value is at a place in the rows. */
   private ColumnBounds bounds(InternalRow[] rows, SparkPlan plan, int at, BoundRule rule) {
-    DataType type = ((Attribute) plan.output().apply(at)).dataType();
-    if (!type.equals(((Attribute) plan.output().apply(at + 1)).dataType())) return null;
+    DataType type = plan.output().apply(at).dataType();
+    if (!type.equals(plan.output().apply(at + 1).dataType())) return null;
     ColumnBounds out = new ColumnBounds(type);
     for (int i = 0; i < rows.length; i++) {
       String location = index.absolutePath(rows[i].getUTF8String(0).toString()).toString();

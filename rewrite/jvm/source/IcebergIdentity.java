@@ -16,7 +16,7 @@ public final class IcebergIdentity {
 
   /** That of the column with a field id. */
   public static String of(Table table, int id) {
-    String mapping = (String) table.properties().get("schema.name-mapping.default");
+    String mapping = table.properties().get("schema.name-mapping.default");
     String names = mapping == null
         ? null : names(NameMappingParser.fromJson(mapping).asMappedFields(), id);
     return names == null ? "#" + id : "#" + id + " " + names;

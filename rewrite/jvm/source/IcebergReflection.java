@@ -109,9 +109,12 @@ final class IcebergReflection {
     tasks(scan);
     // What partitioning it reports depends on all files: before some are left out.
     specs.invoke(scan, new Object[0]);
-    Field unsafe = Class.forName("sun.misc.Unsafe").getDeclaredField("theUnsafe");
+    // By reflection, because javac warns of the class, and this warning cannot be turned off.
+    Class type = Class.forName("sun.misc.Unsafe");
+    Field unsafe = type.getDeclaredField("theUnsafe");
     unsafe.setAccessible(true);
-    Object copy = ((sun.misc.Unsafe) unsafe.get(null)).allocateInstance(scan.getClass());
+    Object copy =
+        type.getMethod("allocateInstance", Class.class).invoke(unsafe.get(null), scan.getClass());
     for (Class each = scan.getClass(); each != Object.class; each = each.getSuperclass()) {
       Field[] fields = each.getDeclaredFields();
       for (int i = 0; i < fields.length; i++) {

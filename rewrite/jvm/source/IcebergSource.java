@@ -145,7 +145,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
 
   private static boolean isIdentity(PartitionSpec spec, int id) {
     for (int i = 0; i < spec.fields().size(); i++) {
-      PartitionField field = (PartitionField) spec.fields().get(i);
+      PartitionField field = spec.fields().get(i);
       if (field.sourceId() == id && field.transform().isIdentity()) return true;
     }
     return false;

@@ -124,8 +124,8 @@ final class IcebergStatistics {
       if (name != null) names.add(name);
     }
     if (names.isEmpty()) return out;
-    TableScan whole = (TableScan) snapshot.ignoreResiduals();
-    CloseableIterable tasks = ((TableScan) whole.includeColumnStats(names)).planFiles();
+    TableScan whole = snapshot.ignoreResiduals();
+    CloseableIterable tasks = whole.includeColumnStats(names).planFiles();
     try {
       for (Iterator each = tasks.iterator(); each.hasNext(); ) {
         FileScanTask task = ((ScanTask) each.next()).asFileScanTask();
@@ -146,7 +146,7 @@ final class IcebergStatistics {
     Integer id = Integer.valueOf(field.fieldId());
     // Read from the partition, whatever the file has: the file may have been imported.
     if (task.spec().identitySourceIds().contains(id)) return;
-    DataFile file = (DataFile) task.file();
+    DataFile file = task.file();
     Object lower = bound(file.lowerBounds(), id, field.type());
     Object upper = bound(file.upperBounds(), id, field.type());
     // How many rows files of deletes take is not known.

@@ -41,7 +41,7 @@ final class IcebergTasks {
 
   /** The data file of a task. */
   static DataFile file(Object task) {
-    return (DataFile) ((ScanTask) task).asFileScanTask().file();
+    return ((ScanTask) task).asFileScanTask().file();
   }
 
   /** Adds the files in a partition of a plan: of each location the bytes. */
@@ -182,7 +182,7 @@ final class IcebergTasks {
         spec = PartitionSpecParser.toJson(task.spec());
         specs.put(id, spec);
       }
-      DeleteFile[] deletes = (DeleteFile[]) task.deletes().toArray(new DeleteFile[0]);
+      DeleteFile[] deletes = task.deletes().toArray(new DeleteFile[0]);
       return new BaseFileScanTask(
           file(task), deletes, (String) schema, (String) spec,
           ResidualEvaluator.unpartitioned(Expressions.and(task.residual(), more)));

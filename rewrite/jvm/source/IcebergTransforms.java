@@ -19,7 +19,7 @@ final class IcebergTransforms {
   /** Whether the values of a partition that are made of a column may be those of other rows. */
   static boolean mayMisplace(PartitionSpec spec, Types.NestedField field, StructLike partition) {
     for (int i = 0; i < spec.fields().size(); i++) {
-      PartitionField part = (PartitionField) spec.fields().get(i);
+      PartitionField part = spec.fields().get(i);
       Map rule = part.sourceId() == field.fieldId() ? BoundRule.transform(name(part)) : null;
       Object value = rule == null ? null : partition.get(i, Object.class);
       if (!(value instanceof Number)) continue;
@@ -35,7 +35,7 @@ final class IcebergTransforms {
   /** Whether the end of a range may come out of a transform as another number. */
   static boolean mayOverflow(PartitionSpec spec, Types.NestedField field, Object end) {
     for (int i = 0; i < spec.fields().size(); i++) {
-      PartitionField part = (PartitionField) spec.fields().get(i);
+      PartitionField part = spec.fields().get(i);
       Map rule = part.sourceId() == field.fieldId() ? BoundRule.transform(name(part)) : null;
       if (rule == null || !(end instanceof Number)) continue;
       long value = ((Number) end).longValue();

@@ -342,6 +342,8 @@ public final class TableStatistics {
 
   /** The bounds of the columns that were asked last. */
   private static final class Kept extends LinkedHashMap {
+    private static final long serialVersionUID = 1;
+
     private static final int FILES = 1000000;
 
     Kept() {

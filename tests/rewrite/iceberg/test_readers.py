@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from rewrite.bridge.compiler import Classes
+from rewrite.bridge.classes import Classes
 from tests.rewrite.differential import (
     append,
     in_catalog_of,

@@ -1,0 +1,212 @@
+"""Compile the Java sources with the JDK's javac, into one small jar for each Spark line.
+
+    python .ci/jars.py [LINE ...] [--all]      LINE is such as 4.1; default: that of PySpark
+
+The jars are in `rewrite/jars/`, from where wheels take them. A jar is built again only if the
+sources have changed. The classes they are compiled against are fetched from Maven Central into a
+cache folder, by `mvn` or by the Ivy in PySpark, and their hashes are pinned. If PySpark of the same
+version is installed, it provides Spark's jars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.jvm import Artifact, find_jdk  # noqa: E402
+
+SOURCES = ROOT / "rewrite" / "jvm"
+JARS = ROOT / "rewrite" / "jars"
+DIGEST = "rewrite/jvm/sources.sha256"
+"""The resource in a jar that identifies what it was compiled from."""
+
+LINT = ("-Xlint:all", "-Werror")
+NOT_YET = ("-Xlint:-rawtypes", "-Xlint:-unchecked")
+"""Lints that wait until the sources have generics."""
+OPTIONS = ("--release", "17", "-encoding", "UTF-8", "-proc:none", "-implicit:none")
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of all entries of a jar, so that equal sources give equal jars."""
+
+_MODULES = ("catalyst", "common-utils", "core", "sketch", "sql", "sql-api", "unsafe")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A Spark line: the artifacts that its jar is compiled against, and their hashes."""
+
+    spark: str
+    scala: str
+    libraries: tuple[str, ...]
+    formats: tuple[str, ...]
+    spark_sha256: str
+    formats_sha256: str
+    modules: tuple[str, ...] = _MODULES
+
+    def find_classes(self) -> list[Path]:
+        """Return the jars, fetched the first time."""
+        formats = _artifact("formats", self.formats, self.formats_sha256)
+        return [*self._find_spark(), *_fetch(formats)]
+
+    def _find_spark(self) -> list[Path]:
+        suffix = self.scala.rpartition(".")[0]
+        parts = (
+            *(f"org.apache.spark:spark-{name}_{suffix}:{self.spark}" for name in self.modules),
+            f"org.scala-lang:scala-library:{self.scala}",
+            *self.libraries,
+        )
+        if installed_spark() == self.spark:
+            spec = find_spec("pyspark")
+            folder = Path(str(spec and spec.origin)).parent / "jars"
+            return [folder / "{1}-{2}.jar".format(*part.split(":")) for part in parts]
+        return _fetch(_artifact("spark", parts, self.spark_sha256))
+
+
+_LIBRARIES = (
+    "com.esotericsoftware:kryo-shaded:4.0.3",
+    "com.fasterxml.jackson.core:jackson-annotations:2.21",
+    "com.fasterxml.jackson.core:jackson-core:2.21.2",
+    "com.fasterxml.jackson.core:jackson-databind:2.21.2",
+    "com.google.code.findbugs:jsr305:3.0.0",
+    "org.antlr:antlr4-runtime:4.13.1",
+    "org.apache.hadoop:hadoop-client-api:3.4.2",
+    "org.roaringbitmap:RoaringBitmap:1.3.0",
+)
+
+LINES = {
+    "4.1": Line(
+        "4.1.4",
+        "2.13.17",
+        _LIBRARIES,
+        (
+            "io.delta:delta-spark_4.1_2.13:4.4.0",
+            "io.delta:delta-storage:4.4.0",
+            "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
+        ),
+        "",
+        "ddb25f6b34b68429137e02104d8fd6aed429c72169e20da69007b9863934512f",
+        (*_MODULES, "common-utils-java"),
+    ),
+}
+"""The supported lines. Libraries may be of an older patch than those that run."""
+
+
+def installed_spark() -> str | None:
+    """Return the version of the installed PySpark; None without one."""
+    if find_spec("pyspark") is None:
+        return None
+    from pyspark import __version__
+
+    return str(__version__)
+
+
+def _artifact(name: str, parts: tuple[str, ...], sha256: str) -> Artifact:
+    # The version names a folder of the cache: a new one for new contents.
+    return Artifact("", f"compile-{name}", sha256[:16], sha256, parts=parts)
+
+
+def _fetch(artifact: Artifact) -> list[Path]:
+    return sorted(artifact.jars(find_jdk() / "bin" / "java").glob("*.jar"))
+
+
+def find_sources(line: str) -> dict[str, Path]:
+    """Return the sources of a line by their path below the root package."""
+    return {path.relative_to(SOURCES).as_posix(): path for path in sorted(SOURCES.rglob("*.java"))}
+
+
+def compute_digest(line: str, sources: dict[str, Path]) -> str:
+    """Return a hash of everything that a jar depends on."""
+    parts = [repr(LINES[line]), *LINT, *NOT_YET, *OPTIONS]
+    for name, path in sources.items():
+        parts += [name, path.read_text("utf-8")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def read_digest(jar: Path) -> str | None:
+    """Return the digest that a jar was built with; None if there is no jar."""
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            return archive.read(DIGEST).decode()
+    except (FileNotFoundError, KeyError, zipfile.BadZipFile):
+        return None
+
+
+def build(line: str) -> Path:
+    """Build the jar of a line, unless it is up to date, and return its path."""
+    jar = JARS / f"file-skipping-spark-{line}.jar"
+    sources = find_sources(line)
+    digest = compute_digest(line, sources)
+    if read_digest(jar) == digest:
+        return jar
+    JARS.mkdir(exist_ok=True)
+    with _locked(JARS), tempfile.TemporaryDirectory(dir=JARS) as temporary:
+        if read_digest(jar) == digest:  # another process was faster
+            return jar
+        classes = Path(temporary, "classes")
+        compile_classes(list(sources.values()), LINES[line].find_classes(), classes)
+        packed = Path(temporary, jar.name)
+        pack(classes, digest, packed)
+        packed.replace(jar)  # a JVM that has the old one open keeps it
+    print(f"built {jar.relative_to(ROOT)} ({jar.stat().st_size:,} bytes)")
+    return jar
+
+
+def compile_classes(sources: list[Path], class_path: list[Path], into: Path) -> None:
+    """Compile sources; a warning is an error, which ends the program."""
+    arguments = into.with_name("arguments")
+    arguments.write_text("\n".join(f'"{path}"' for path in sources))
+    jars = os.pathsep.join(map(str, class_path))
+    command = [find_jdk() / "bin" / "javac", *LINT, *NOT_YET, *OPTIONS, "-cp", jars, "-d", into]
+    if subprocess.run([*map(str, command), f"@{arguments}"]).returncode:
+        raise SystemExit("the Java sources do not compile")
+
+
+def pack(classes: Path, digest: str, into: Path) -> None:
+    """Write a jar with class files and their digest."""
+    entries = {path.relative_to(classes).as_posix(): path for path in classes.rglob("*.class")}
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo(DIGEST, EPOCH), digest)
+        for name, path in sorted(entries.items()):
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def main(arguments: list[str]) -> None:
+    """Build the jars of some lines."""
+    parser = argparse.ArgumentParser(description="Build the jars of Spark lines.")
+    parser.add_argument("lines", nargs="*", metavar="LINE")
+    parser.add_argument("--all", action="store_true", help="all lines, as a release needs")
+    options = parser.parse_args(arguments)
+    found = (installed_spark() or "").rpartition(".")[0]
+    for line in LINES if options.all else options.lines or [found]:
+        if line not in LINES:
+            raise SystemExit(f"no Spark line {line!r}; supported are {', '.join(LINES)}")
+        build(line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

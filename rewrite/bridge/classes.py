@@ -1,0 +1,83 @@
+"""Load the project's Java classes, from the jar that the wheel contains for each Spark line."""
+
+from __future__ import annotations
+
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from providers.errors import SessionError
+from skipping.requirements import SPARK
+
+__all__ = ["Classes", "find_jar"]
+
+_JARS = Path(__file__).parents[1] / "jars"
+
+_DIGEST = "rewrite/jvm/sources.sha256"
+"""The resource that identifies what a jar was compiled from."""
+
+
+class Classes:
+    """The classes of `rewrite.jvm` in one JVM.
+
+    Executors do not have this class loader. So the classes are used on the driver only, and plans
+    reference their objects only through transient fields.
+    """
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        self._loader = _loader(gateway)
+
+    def find(self, name: str) -> Any:
+        """Return a class."""
+        return self._loader.loadClass(f"rewrite.jvm.{name}")
+
+    def new(self, name: str, *arguments: Any) -> Any:
+        """Return a new instance, created by the only public constructor of the class."""
+        loaded = self.find(name)
+        # A list, not an array: py4j cannot put a Python callback into an array.
+        given = self._gateway.jvm.java.util.ArrayList()
+        for argument in arguments:
+            given.add(argument)
+        return loaded.getConstructors()[0].newInstance(given.toArray())
+
+
+def find_jar() -> Path:
+    """Return the jar of this Spark line; raises SessionError in a checkout without one."""
+    jar = _JARS / f"file-skipping-spark-{SPARK}.jar"
+    if not jar.exists():
+        raise SessionError(f"{jar} is missing: run make install in this checkout to build it")
+    return jar
+
+
+@lru_cache(maxsize=1)
+def _loader(gateway: Any) -> Any:
+    # One loader per JVM, which outlives its Spark sessions: py4j caches methods by the name of
+    # their class, and fails on an object of a second class with that name.
+    return _load(gateway, find_jar())
+
+
+def _load(gateway: Any, jar: Path) -> Any:
+    """Return the class loader that has the jar's classes."""
+    jvm = gateway.jvm
+    # Table formats are in the loader that spark.jars and spark.jars.packages fill, the thread's.
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    urls = gateway.new_array(jvm.java.net.URL, 1)
+    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+    loader = jvm.org.apache.spark.util.MutableURLClassLoader(urls, parent)
+    _require_release(loader, jar)
+    return loader
+
+
+def _require_release(loader: Any, jar: Path) -> None:
+    """Raise SessionError if Spark was started with a jar of another release."""
+    with zipfile.ZipFile(jar) as archive:
+        ours = archive.read(_DIGEST)
+    found = loader.getResource(_DIGEST)  # in Spark's jars first, as for classes
+    if bytes(found.openStream().readAllBytes()) != ours:
+        where = str(found).partition("!")[0].removeprefix("jar:file:")
+        raise SessionError(
+            f"{where} in spark.jars belongs to another release of lakehouse-file-skipping: "
+            f"start Spark with {jar}, or without it, which suffices for rewrite.enable(spark)"
+        )
