@@ -8,8 +8,8 @@ from skipping.requirements import require_spark
 
 require_spark()  # fail early, with a clear message
 
+from rewrite.bridge.background_verification import Alarm  # noqa: E402
 from rewrite.bridge.install import analyze_expression  # noqa: E402
-from rewrite.bridge.shadow import Alarm  # noqa: E402
 from rewrite.observe.explain import Explanation, explain  # noqa: E402
 from rewrite.observe.history import history, list_unindexed_conditions  # noqa: E402
 from rewrite.observe.prometheus import PrometheusCollector, counters  # noqa: E402

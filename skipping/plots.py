@@ -172,7 +172,7 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
     ax.spines[["top", "right", "left"]].set_visible(False)
     title = format_count(files.total)
     if pruned is not None:
-        title += f": {files.kept:,} kept, {files.total - files.kept:,} pruned"
+        title += f": {files.kept:,} to read, {files.total - files.kept:,} pruned"
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     ax.set_title(title, loc="left", fontsize=11)
     return ax
@@ -200,7 +200,7 @@ def _groups(
 ) -> list[tuple[npt.NDArray[np.bool_], str, str, int]]:
     if pruned is None:
         return [(np.ones(n, np.bool_), NEUTRAL, "", 2)]
-    return [(pruned, PRUNED, "pruned", 2), (~pruned, KEPT, "kept", 3)]
+    return [(pruned, PRUNED, "pruned", 2), (~pruned, KEPT, "to read", 3)]
 
 
 def _short(words: str) -> str:

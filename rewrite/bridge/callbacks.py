@@ -25,9 +25,9 @@ from pyspark.sql import SparkSession
 import skipping
 from providers.errors import NoStore, SkippingError, StoreError
 from rewrite.bridge import protocol
+from rewrite.bridge.background_verification import BackgroundVerification, LookupSample
 from rewrite.bridge.message_files import Folder
 from rewrite.bridge.messages import Reader, read_message
-from rewrite.bridge.shadow import LookupSample, Shadow
 from skipping.config.settings import SETTINGS, Settings
 from skipping.lookup.lookup import Lookup
 from skipping.model.definition import Definition, TableId
@@ -67,11 +67,11 @@ class Answers:
         self,
         get_lookup: Callable[[str], tuple[Settings, Lookup]],
         folder: Folder | None = None,
-        shadow: Shadow | None = None,
+        verification: BackgroundVerification | None = None,
     ) -> None:
         self._get_lookup = get_lookup
         self._folder = folder
-        self._shadow = shadow
+        self._verification = verification
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     def apply(self, envelope: str, message: bytes | str) -> bytes:
@@ -133,9 +133,11 @@ class Answers:
         result = lookup.find(
             definition, predicate, reader.columns, timeout=_remaining_seconds(deadline)
         )
-        if settings.shadow and self._shadow is not None:
-            self._shadow.offer(
-                LookupSample(settings.shadow, lookup, definition, predicate, reader.columns, result)
+        if settings.sample_rate and self._verification is not None:
+            self._verification.offer(
+                LookupSample(
+                    settings.sample_rate, lookup, definition, predicate, reader.columns, result
+                )
             )
         legs = [(leg, leg.pruned.serialize()) for leg in result.legs]
         pruned = result.pruned.serialize()

@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import DefinitionError, SessionError
 from rewrite.bridge.authentication import Guarded, authenticate, make_secret, seal
+from rewrite.bridge.background_verification import BackgroundVerification
 from rewrite.bridge.callbacks import Answers, Statements
 from rewrite.bridge.classes import Classes
 from rewrite.bridge.counters import Counting
 from rewrite.bridge.lookup_cache import LookupCache
 from rewrite.bridge.message_files import Folder
-from rewrite.bridge.shadow import Shadow
 from rewrite.bridge.store_watcher import StoreWatcher
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
@@ -82,8 +82,8 @@ class Hooks:
         self.counting = Counting()
         # Java references the callbacks for an unknown time: weak references let this object go.
         session = _weak(self._session)
-        self.shadow = Shadow(session)
-        answers = Answers(_weak(self._get_lookup), self._folder, self.shadow)
+        self.verification = BackgroundVerification(session)
+        answers = Answers(_weak(self._get_lookup), self._folder, self.verification)
         secret = make_secret()
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
@@ -155,7 +155,7 @@ class Hooks:
     def close(self) -> None:
         """Release the threads, files and caches of a session that has ended."""
         _forget(self)
-        self.shadow.stop()
+        self.verification.stop()
         self._folder.remove()
         self.lookups.clear()
 

@@ -25,7 +25,7 @@ _MOST = 64
 class LookupCache:
     """Caches the settings of each session, by Java's name for them, and their lookups.
 
-    Settings that are equal, or differ only in `shadow`, share one lookup.
+    Settings that are equal, or differ only in `verification.sampleRate`, share one lookup.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LookupCache:
 
     def lookup(self, settings: Settings) -> Lookup:
         """Return the lookup for these settings."""
-        key = replace(settings, shadow=0.0)  # a lookup does not depend on it
+        key = replace(settings, sample_rate=0.0)  # a lookup does not depend on it
         with self._lock:
             if key in self._lookups:
                 self._lookups.move_to_end(key)

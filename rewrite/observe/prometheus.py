@@ -47,5 +47,5 @@ class PrometheusCollector:
             tables = totals(self._hooks.java)
         except Exception:  # py4j raises several types once the JVM has ended
             return
-        shadow = self._hooks.shadow
-        yield from metrics(tables, len(shadow.alarms), shadow.files)
+        verification = self._hooks.verification
+        yield from metrics(tables, len(verification.alarms), verification.files)

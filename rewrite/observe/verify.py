@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from providers.errors import SkippingError, WrongAnswer
-from rewrite.bridge.shadow import Alarm
+from rewrite.bridge.background_verification import Alarm
 from rewrite.observe.explain import Explanation, explain, require_frame, require_hooks
 from rewrite.observe.queries import active_session, frame_of
 
@@ -197,7 +197,7 @@ def _is_sorted(node: Any) -> bool:
 def alarms(spark: SparkSession) -> tuple[Alarm, ...]:
     """Return the wrongly pruned files that sampled verification found, oldest first.
 
-    `spark.skipping.shadow` is the fraction of pruned files that are verified. Raises SessionError
-    without `rewrite.enable`.
+    `spark.skipping.verification.sampleRate` is the fraction of pruned files that are verified.
+    Raises SessionError without `rewrite.enable`.
     """
-    return tuple(require_hooks(spark).shadow.alarms)
+    return tuple(require_hooks(spark).verification.alarms)

@@ -178,9 +178,9 @@ class Settings:
         takes="fallback or strict",
         meaning="what a query does if skipping fails: read all files, or raise (for tests)",
     )
-    shadow: float = _setting(
+    sample_rate: float = _setting(
         0.0,
-        "shadow",
+        "verification.sampleRate",
         values.share,
         text="0",
         takes="a number from 0 to 1",

@@ -9,7 +9,7 @@ __all__ = ["page"]
 
 def page() -> str:
     """Return a Markdown table of all settings, in the order of `SETTINGS`."""
-    rows = [f"| `{PREFIX}` | default | takes | |", "|---|---|---|---|"]
+    rows = [f"| `{PREFIX}` | default | takes | meaning |", "|---|---|---|---|"]
     for setting in SETTINGS:
         default = f"`{setting.default}`" if setting.default else ""
         rows.append(f"| `{setting.key}` | {default} | {setting.takes} | {setting.meaning} |")

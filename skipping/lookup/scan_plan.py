@@ -209,7 +209,7 @@ class ScanPlan:
         if self.rows is not None:
             read, passed = self.rows
             share = passed / read if read else 0.0
-            yield FunnelRow("rows", read, None, f"of them after filters {passed:,}", (0.0, share))
+            yield FunnelRow("rows", read, None, f"after filters {passed:,}", (0.0, share))
 
     def _notes(self) -> Iterator[str]:
         yield from map(str, self.keys)
@@ -219,7 +219,7 @@ class ScanPlan:
             least = "" if self.without_match == self.opened else "at least "
             yield f"{least}{self.without_match:,} of the opened files had no matching row"
         if self.seconds is not None:
-            yield f"looked up in {self.seconds:.3f} s"
+            yield f"index lookup {self.seconds:.3f} s"
         if self.reason is not None:
             yield f"no index was used: {self.reason}"
         yield from (f"not used: {text}" for text in self.unused)

@@ -69,7 +69,7 @@ def start_of(node: Tree[Token] | Token) -> int:
 
 
 def read_token(read: Callable[[str], _T], token: Token) -> _T:
-    """Return the name or value of a token; raise TextError where `read` raises ValueError."""
+    """Parse a token with `read`; if that raises ValueError, raise TextError at the token."""
     try:
         return read(token)
     except ValueError as error:

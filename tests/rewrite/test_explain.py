@@ -219,7 +219,7 @@ class TestCounts:
         sized = re.compile(r"  [\d.,]+ [kM]?B$")
         lines = [sized.sub("", line) for line in str(scan).splitlines()]
         assert lines.pop() == "  pruned no file: id > ?  MIN_MAX"
-        assert re.fullmatch(r"  looked up in \d+\.\d\d\d s", lines.pop())
+        assert re.fullmatch(r"  index lookup \d+\.\d\d\d s", lines.pop())
         assert lines == [
             tables[0],
             "  files              4",

@@ -69,7 +69,7 @@ class TestTheFunnel:
             r"  - pruned           2  by s = \?  VALUE_LIST",
             r"  = to read          2  \d.* kB",
             r"  opened             2  \d.* kB",
-            r"  looked up in \d+\.\d+ s",
+            r"  index lookup \d+\.\d+ s",
         ):
             assert re.search(f"^{line}$", text, re.MULTILINE), text
 

@@ -1,4 +1,4 @@
-"""verify finds a wrong entry that was planted, and so does the shadow; neither cries wolf."""
+"""verify and background verification find a wrong entry, and report no right one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from providers.errors import SkippingError, WrongAnswer
+from rewrite.bridge.background_verification import BackgroundVerification
 from rewrite.bridge.install import find_hooks
-from rewrite.bridge.shadow import Shadow
 from skipping import SkippingIndex
 from skipping.indexing.column_sync import current_columns
 from skipping.indexing.sketch import Work, sketch_files
@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 FILES = 6
+SAMPLE_RATE = "spark.skipping.verification.sampleRate"
 ROWS = f"""SELECT id div 10 AS _f, id, id % 7 AS k, cast(id AS double) / 3 AS x,
     if(id % 5 = 0, double('NaN'), if(id % 2 = 0, -0.0D, 0.0D)) AS odd,
     cast(id AS date) AS d, map('a', id) AS m, parse_json('{{"v": ' || id || '}}') AS v,
@@ -79,10 +80,10 @@ def wrong(spark: SparkSession) -> Iterator[str]:
     spark.sql(f"DROP TABLE {name}")
 
 
-def shadow(spark: SparkSession) -> Shadow:
+def verification(spark: SparkSession) -> BackgroundVerification:
     hooks = find_hooks(spark)
     assert hooks is not None
-    return hooks.shadow
+    return hooks.verification
 
 
 class TestVerify:
@@ -163,16 +164,19 @@ class TestVerify:
         spark.sql("DROP TABLE summed")
 
 
-class TestShadow:
+class TestBackgroundVerification:
     def test_a_wrong_entry_raises_an_alarm(
         self, spark: SparkSession, wrong: str, caplog: pytest.LogCaptureFixture
     ) -> None:
-        before, watched = len(rewrite.alarms(spark)), shadow(spark)
+        before, watched = len(rewrite.alarms(spark)), verification(spark)
         df = spark.sql(f"SELECT * FROM {wrong} WHERE id = 5")
         assert df.collect() == []
         assert watched.settle(60)
         assert len(rewrite.alarms(spark)) == before, "nobody asked for it"
-        with settings(spark, {"spark.skipping.shadow": "1"}), caplog.at_level(logging.ERROR):
+        with (
+            settings(spark, {SAMPLE_RATE: "1"}),
+            caplog.at_level(logging.ERROR),
+        ):
             spark.sql(f"SELECT * FROM {wrong} WHERE id = 5 AND k = 5").collect()
             assert watched.settle(60)
         (alarm,) = rewrite.alarms(spark)[before:]
@@ -185,9 +189,9 @@ class TestShadow:
         assert "which contains a match: run DROP SKIPPING INDEX ON" in str(alarm)
 
     def test_right_entries_raise_none(self, spark: SparkSession, right: str) -> None:
-        before, watched = rewrite.alarms(spark), shadow(spark)
+        before, watched = rewrite.alarms(spark), verification(spark)
         read = watched.files
-        with settings(spark, {"spark.skipping.shadow": "1"}):
+        with settings(spark, {SAMPLE_RATE: "1"}):
             for condition in (
                 "id = 5",
                 "id > 33 AND k IN (1, 2)",
@@ -207,8 +211,8 @@ class TestShadow:
 
     def test_what_is_gone_is_passed_over(self, spark: SparkSession) -> None:
         make_table(spark, "gone", "SELECT id AS _f, id FROM range(4)", "id MIN_MAX")
-        before, watched = rewrite.alarms(spark), shadow(spark)
-        with settings(spark, {"spark.skipping.shadow": "1"}):
+        before, watched = rewrite.alarms(spark), verification(spark)
+        with settings(spark, {SAMPLE_RATE: "1"}):
             df = spark.sql("SELECT * FROM gone WHERE id = 2")
             df.collect()
             spark.sql("DROP SKIPPING INDEX ON gone")
@@ -222,7 +226,7 @@ class TestShadow:
         from typing import Any
 
         wake = threading.Event()
-        watched = Shadow(lambda: None)  # type: ignore[arg-type, return-value]
+        watched = BackgroundVerification(lambda: None)  # type: ignore[arg-type, return-value]
         monkeypatch.setattr(watched, "_check", lambda _: wake.wait(60))
         asked: Any = SimpleNamespace(finding=SimpleNamespace(pruned=[1]))
         for _ in range(1_000):

@@ -42,7 +42,7 @@ def test_the_file_map(files: int, tmp_path: Path) -> None:
     ax = draw_files(map, "dep_time")
     ax.figure.savefig(tmp_path / "map.png")  # type: ignore[union-attr]
     assert ax.get_title(loc="left") == (
-        f"{files:,} files: {map.kept:,} kept, {files - map.kept:,} pruned"
+        f"{files:,} files: {map.kept:,} to read, {files - map.kept:,} pruned"
     )
     bars = {to_hex(c.get_color()[0]): len(c.get_segments()) for c in ax.collections
             if hasattr(c, "get_segments") and len(c.get_segments())}  # fmt: skip
@@ -120,7 +120,7 @@ class TestOfATable:
     @pytest.mark.parametrize("column", ["id", "s", "d", "never"])
     def test_a_column_of_each_kind_of_type(self, index: SkippingIndex, column: str) -> None:
         ax = file_map(index, column, Compare("id", "<", 25))
-        assert ax.get_title(loc="left") == "12 files: 3 kept, 9 pruned"
+        assert ax.get_title(loc="left") == "12 files: 3 to read, 9 pruned"
         words = [label.get_text() for label in ax.get_xticklabels()]
         first = {"id": "0", "s": "s0", "d": "1970-01-01", "never": "0"}[column]
         assert words[0] == first

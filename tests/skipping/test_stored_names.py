@@ -217,7 +217,9 @@ def test_refresh_all_reaches_a_table_whose_name_another_definition_has(
     assert len(index.files()) == 2
 
 
-def test_the_shadow_reads_only_files_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_background_verification_reads_only_files_of_the_table(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     make_table(spark, "elsewhere", "SELECT id AS _f, id FROM range(4)", "id MIN_MAX")
     hooks = find_hooks(spark)
     assert hooks is not None
@@ -234,11 +236,11 @@ def test_the_shadow_reads_only_files_of_the_table(spark: SparkSession, tmp_path:
     index.store.write(index.definition.index, entry, revision=index.revision)
     invalidate(index.store)
     try:
-        before = hooks.shadow.files
-        with settings(spark, {"spark.skipping.shadow": "1"}):
+        before = hooks.verification.files
+        with settings(spark, {"spark.skipping.verification.sampleRate": "1"}):
             spark.sql("SELECT * FROM elsewhere WHERE id = 2").collect()
-            assert hooks.shadow.settle(60)
-        assert hooks.shadow.files == before + 3
+            assert hooks.verification.settle(60)
+        assert hooks.verification.files == before + 3
         assert not [alarm for alarm in rewrite.alarms(spark) if str(tmp_path) in alarm.path]
     finally:
         spark.sql("DROP SKIPPING INDEX ON elsewhere")

@@ -29,7 +29,7 @@ from skipping.sources.stored import stored_name
 from skipping.stores import find_identities
 from skipping.tables.open import open_table
 
-__all__ = ["Alarm", "LookupSample", "Shadow"]
+__all__ = ["Alarm", "BackgroundVerification", "LookupSample"]
 
 log = logging.getLogger("skipping")
 
@@ -71,7 +71,7 @@ class LookupSample:
     result: LookupResult
 
 
-class Shadow:
+class BackgroundVerification:
     """Verifies lookup results on its own thread."""
 
     def __init__(self, session: Callable[[], SparkSession]) -> None:
@@ -95,7 +95,9 @@ class Shadow:
             return
         with self._started:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="background-verification", daemon=True
+                )
                 self._thread.start()
 
     def settle(self, timeout: float) -> bool:
