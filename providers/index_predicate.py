@@ -211,11 +211,12 @@ def has_always_false(predicate: IndexPredicate) -> bool:
 
 def map_tests(predicate: IndexPredicate, change: Callable[[Test], Test]) -> IndexPredicate:
     """Replace every test by `change(test)`."""
-    return fold(
+    mapped: IndexPredicate = fold(
         predicate,
         leaf=lambda test: test if isinstance(test, AlwaysFalse) else change(test),
         join=lambda node, legs: replace(node, legs=legs),
     )
+    return mapped
 
 
 def find_prunable(

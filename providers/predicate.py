@@ -251,11 +251,12 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
 
 def map_leaves(predicate: Predicate, change: Callable[[Leaf], Predicate]) -> Predicate:
     """Replace every leaf by `change(leaf)`."""
-    return fold(
+    mapped: Predicate = fold(
         predicate,
         leaf=lambda leaf: leaf if isinstance(leaf, Unknown) else change(leaf),
         join=lambda node, legs: replace(node, legs=legs),
     )
+    return mapped
 
 
 def leaves(predicate: Predicate) -> Iterable[Leaf]:

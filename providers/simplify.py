@@ -37,7 +37,8 @@ def simplify(predicate: Predicate) -> Predicate:
     column become one `Between`, because one value must satisfy both. An Or with an unknown operand
     is unknown; an And drops that operand. The result can be weaker, so never negate it.
     """
-    return fold(predicate, legs=_flatten, leaf=lambda leaf: leaf, join=_simplify_node)
+    simple: Predicate = fold(predicate, legs=_flatten, leaf=lambda leaf: leaf, join=_simplify_node)
+    return simple
 
 
 def _simplify_node(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:

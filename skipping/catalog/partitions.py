@@ -72,12 +72,14 @@ class PartitionColumn:
     @property
     def is_null(self) -> Mask:
         """The partitions without a value."""
-        return self.places == _ABSENT
+        mask: Mask = self.places == _ABSENT
+        return mask
 
     @property
     def is_nan(self) -> Mask:
         """The partitions with NaN."""
-        return self.places == len(self.values)
+        mask: Mask = self.places == len(self.values)
+        return mask
 
 
 def matching(bound: Any, column: Callable[[int], PartitionColumn], count: int) -> Mask:

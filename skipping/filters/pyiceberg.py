@@ -154,8 +154,9 @@ def translate_pyiceberg(
 
     def leaf(bound: iceberg.BoundPredicate, wanted: bool) -> Predicate:
         term = bound.term
-        is_column = isinstance(term, iceberg.BoundReference)
-        column = by_id.get(term.field.field_id) if is_column else None
+        column = None
+        if isinstance(term, iceberg.BoundReference):
+            column = by_id.get(term.field.field_id)
         if column is None or column.refusal is not None:
             return Unknown(f"a condition on {term}")
         if column.physical.field_id in reading.ambiguous:
