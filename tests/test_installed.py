@@ -116,7 +116,7 @@ def test_the_command_without_spark(plain: Path, wheel: Path, tmp_path: Path) -> 
     source, target = (f"sqlite:{tmp_path}/{name}.sqlite" for name in ("from", "to"))
     done = subprocess.run([command, "copy", source, target], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "from.sqlite is not there" in done.stderr
+    assert "from.sqlite does not exist" in done.stderr
 
 
 def test_the_quickstart_in_a_spark_session_twice_in_one_folder(wheel: Path, tmp_path: Path) -> None:

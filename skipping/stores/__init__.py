@@ -85,10 +85,10 @@ def _to_keys(files: pa.Table) -> pa.ChunkedArray:
 class Catalogue:
     """The entries of an index, or their changes since a generation.
 
-    `below` is greater than the ordinal of each of these files. A caller that looks up these files
-    passes it on, so that the store ignores files that were added later. `files` has the IDENTITY
-    columns and the requested fields; `removed` has the ordinals removed since the generation.
-    While a store still reads, a partial result (not `whole`) has some entries, in any order.
+    `below` is greater than each ordinal. A caller passes it on when it looks up these files, so
+    that the store ignores files that were added later. `files` has the IDENTITY columns and the
+    requested fields; `removed` has the ordinals removed since the generation. While a store still
+    reads, a partial result (not `whole`) has some of the entries, in any order.
     """
 
     generation: Generation
@@ -204,7 +204,7 @@ class IndexStore(Protocol):
     ) -> Catalogue:
         """Return the entries, or those that changed after generation `since`.
 
-        `fields` names SCALAR fields and `known` flags by their full names, as `s3_low` and
+        `fields` names SCALAR fields and `known` flags by their full names, such as `s3_low` and
         `s3_known`; a field without values is a column of nulls. Raises StoreError after `timeout`
         seconds (None: the store's default) and for an erased index, and Rewound if `since` is not
         among the generations that the store remembers.
@@ -213,7 +213,7 @@ class IndexStore(Protocol):
         """
 
     def size(self, index: IndexId) -> int | None:
-        """Return roughly the bytes of its entries in the store; None if the store cannot say."""
+        """Return roughly the bytes of its entries in the store; None if unknown."""
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         """Yield all entries with all their sketches, in tables that `write` accepts.
@@ -222,9 +222,9 @@ class IndexStore(Protocol):
         """
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
-        """Return the ordinal of each file (path, size, stamp), or null if it has no entry.
+        """Return the ordinal of each file (path, size and stamp as in FILES), or null.
 
-        The cost depends on the number of these files only.
+        The cost depends only on the number of these files.
         """
 
     def find_prunable(
@@ -245,7 +245,7 @@ class IndexStore(Protocol):
 
 
 def list_definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
-    """Return every definition in a store; none if nothing was created yet."""
+    """Return every definition in a store; empty if nothing was created yet."""
     try:
         return store.definitions()
     except NoStore:

@@ -1,7 +1,7 @@
-"""Copy a store, as it is at one moment, into another store of the same type or of another.
+"""Copy the present state of a store into another store, of the same or another type.
 
-Queries cannot use a copy before it was read back and compared: an SQLite file gets its name last;
-in other stores the definitions stay disabled until the copy is complete.
+Queries can use a copy only after it was read back and compared: an SQLite file gets its name last;
+in other stores, the definitions stay disabled until the copy is complete.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CopyResult:
 def copy(source: IndexStore, target: IndexStore) -> CopyResult:
     """Copy every index that is not dropped.
 
-    Raises StoreError if the target has indexes, if the source cannot be read completely, and if the
-    copy differs from the source when it is read back.
+    Raises StoreError if the target has indexes, if the source cannot be read completely, or if the
+    copy, when it is read back, differs from the source.
     """
     if source.location == target.location:
         raise StoreError(f"{target.location} is the source of the copy: name another target")
@@ -57,7 +57,7 @@ def _copy_entries(source: IndexStore, target: IndexStore) -> CopyResult:
         if each.value.fault is not None:
             raise StoreError(
                 f"the index of {each.value.name} cannot be copied: {each.value.fault}. "
-                "run DROP SKIPPING INDEX first"
+                "Run DROP SKIPPING INDEX first"
             )
     total, written = 0, []
     for each in live:
@@ -118,11 +118,11 @@ class _Digest:
 
     def add(self, entries: pa.Table) -> None:
         for row in entries.to_pylist():
-            said = sorted(
+            fields = sorted(
                 (name, sorted(set(value)) if isinstance(value, list) else value)
                 for name, value in row.items()
                 if value is not None and value != []
             )
-            found = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
+            found = hashlib.blake2b(repr(fields).encode(), digest_size=8).digest()
             self.value = (self.value + int.from_bytes(found, "little")) & (2**64 - 1)
             self.rows += 1

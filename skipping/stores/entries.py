@@ -31,7 +31,7 @@ ORDINALS = 2**31
 """The number of ordinals of an index: bitmaps in Spark have 31 bits."""
 
 PORTION = 1 << 30
-"""The most bytes of entries in one chunk. Arrow's offsets end at 2 GiB."""
+"""Maximum of bytes of entries in one chunk: Arrow's offsets end at 2 GiB."""
 
 _SCALARS = {pa.int64(): int, pa.string(): str, pa.binary(): bytes}
 _NAMED = {"bool": pa.bool_(), "int64": pa.int64(), "string": pa.string(), "binary": pa.binary()}
@@ -46,7 +46,7 @@ _NOT_NULL = ("ordinal", "path", "size")
 
 
 def check_entries(entries: pa.Table) -> pa.Table:
-    """Return the entries with the types that stores keep (`large_string` becomes `string`).
+    """Return the entries with the types that stores use (`large_string` becomes `string`).
 
     Raises StoreError for a missing or null identity, a duplicate ordinal or one out of range, a
     sketch without its `known` flag, an unsupported type, and a null among terms.
@@ -74,9 +74,12 @@ def check_entries(entries: pa.Table) -> pa.Table:
             raise StoreError(f"column {name} of the entries has nulls among its terms")
     ordinals = columns["ordinal"].to_numpy()
     if len(np.unique(ordinals)) != len(ordinals):
-        raise StoreError("the entries name an ordinal twice")
+        raise StoreError("the entries contain an ordinal twice")
     if len(ordinals) and not 0 <= ordinals.min() <= ordinals.max() < ORDINALS:
-        raise StoreError("the entries name an ordinal that no index has")
+        raise StoreError(
+            f"the entries have an ordinal outside 0 to {ORDINALS - 1:,}: "
+            f"{ordinals.min():,} to {ordinals.max():,}"
+        )
     return compact(pa.table(columns))
 
 
@@ -194,8 +197,8 @@ def place_rows(
 ) -> list[int]:
     """Return the rows that have the ordinal of their file: new entries, and existing ones.
 
-    Of the existing entries, `holders` has the ordinal of each identity and `owners` the identity of
-    each ordinal; `removed` are ordinals that had an entry, and `end` is the first that is not
+    Of the existing entries, `holders` has the ordinal of each identity, and `owners` the identity
+    of each ordinal. `removed` are ordinals that had an entry, and `end` is the first that is not
     reserved. Rows that lost a race or were removed are left out. Raises StoreError for an ordinal
     that belongs to another file.
     """
@@ -204,7 +207,7 @@ def place_rows(
     for row, (ordinal, identity) in enumerate(zip(ordinals, identities, strict=True)):
         if ordinal >= end:
             raise StoreError(f"ordinal {ordinal} was never reserved")
-        if held.setdefault(identity, ordinal) != ordinal:  # a race was lost
+        if held.setdefault(identity, ordinal) != ordinal:  # it lost a race
             continue
         if ordinal in removed:  # from a late writer: the file has to be written again
             del held[identity]
@@ -249,10 +252,10 @@ def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -
 
 
 def can_answer(test: Test, types: Mapping[str, pa.DataType]) -> bool:
-    """Return whether fields with these types (by full names, known flags too) can answer the test.
+    """Return whether fields with these types, by their full names, can evaluate the test.
 
-    A test that compares another type than the stored one, or that needs a field without values,
-    prunes nothing.
+    A test prunes nothing if it compares another type than the stored one, or if its sketch has no
+    known flag or a field that it needs has no values.
     """
 
     def type_of(name: str) -> pa.DataType | None:

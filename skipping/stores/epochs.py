@@ -1,8 +1,8 @@
-"""Numbers of generations: each counts a change, and no two histories of an index share a number.
+"""Number the generations of an index: no two of its histories share a number.
 
-A store that is restored from a backup continues to count from there. With a plain counter it would
-reach an old number again with other entries, and a driver with cached entries would give ordinals
-to the wrong files. So the upper half of a number counts, and the lower half is random.
+A store that is restored from a backup continues to count from there. A plain counter would reach an
+old number again with other entries, and a driver with cached entries would give ordinals to the
+wrong files. So the upper half of a number counts, and the lower half is random.
 """
 
 from __future__ import annotations

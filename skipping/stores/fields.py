@@ -1,8 +1,8 @@
-"""A cache of sketch fields in the driver, from which tests are evaluated without the store.
+"""Cache sketch fields in the driver, to evaluate tests without the store.
 
-The SCALAR fields of a sketch are one Arrow table of all its files; a BYTES field is stored by bit
-(`slices`). Each entry of the cache belongs to one generation and is updated with what changed
-since. The cache has a limit in bytes and drops the least recently used fields.
+The SCALAR fields of a sketch are one Arrow table with all its files; a BYTES field is stored by bit
+(`slices`). Each entry of the cache belongs to one generation, and is updated with later changes.
+The cache has a limit in bytes and drops the least recently used fields.
 
 A result must belong to one generation. So a request reads the cache *before* it reads the store's
 generation: the cached fields can only be older, and are then updated to that generation.
@@ -72,11 +72,11 @@ class Fields:
     def load(
         self, index: IndexId, name: str, read: Callable[[], _Cached], *, deadline: float
     ) -> _Cached | None:
-        """Return what `read` returns, and cache it.
+        """Return the result of `read`, and cache it.
 
-        If half of the time until the deadline is not enough, `read` continues in the background;
-        the result is then what it has reported so far (`report`), or None. If another thread
-        already reads, this waits for its result, of the generation that it sees.
+        If half of the time until the deadline is not enough, `read` continues in the background.
+        The result is then what it has reported so far (`report`), or None. If another thread
+        already reads, this waits for its result, at the generation that it sees.
         """
 
         def work() -> _Cached:

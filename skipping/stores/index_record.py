@@ -26,8 +26,8 @@ class IndexRecord:
     """The record of an index in a store; each store adds fields to find the entries.
 
     `definition`, `state` and `lease` are JSON. An erased index has no definition; its record stays,
-    so that its id is not used again. `next` is the first ordinal that is not reserved. `recent` are
-    the last generations, the present one included.
+    so that its id is not used again. `next` is the first ordinal that is not reserved. `recent` has
+    the last generations, including the present one.
     """
 
     REMEMBERED: ClassVar[int] = 64
@@ -71,10 +71,10 @@ class IndexRecord:
     def require_token(self, token: int | None) -> None:
         """Raise Conflict if another owner holds the lease now."""
         if token is not None and not self.read_lease().admits(token):
-            raise Conflict(f"index {self.index} was taken over by another owner")
+            raise Conflict(f"the lease of index {self.index} was taken over by another owner")
 
     def require_writable(self, revision: Revision, token: int | None) -> None:
-        """Raise Conflict if entries sketched for `revision` must not be written."""
+        """Raise Conflict if entries that were sketched for `revision` must not be written."""
         if self.dropped or self.revision != revision:
             raise Conflict(f"index {self.index} was changed or dropped meanwhile: read it again")
         self.require_token(token)
@@ -107,7 +107,7 @@ class IndexRecord:
     def with_lease(self: _R, lease: Lease, *, expect: Lease) -> _R:
         """Return the record with another lease; raise Conflict if its lease is not `expect`."""
         if (found := self.read_lease()) != expect:
-            raise Conflict(f"index {self.index} has another lease by now: {found.describe()}")
+            raise Conflict(f"the lease of index {self.index} has changed; now: {found.describe()}")
         return replace(self, lease=lease.to_json())
 
     def with_ordinals(self: _R, n: int) -> _R:
@@ -125,7 +125,7 @@ class IndexRecord:
         return replace(self, generation=generation, recent=recent[-self.REMEMBERED :])
 
     def with_nothing(self: _R) -> _R:
-        """Return the record of the index once it is erased; raise StoreError while it is live."""
+        """Return the record of an erased index; raise StoreError if it is live."""
         if self.definition is not None and not self.dropped:
             raise StoreError(f"index {self.index} is live: drop it before it is erased")
         return replace(self, definition=None, state=None, lease=None)
@@ -134,7 +134,7 @@ class IndexRecord:
 def require_record(record: _R | None, index: IndexId, *, erased: bool = False) -> _R:
     """Return a record; raise StoreError if it is missing, or (unless `erased`) was erased."""
     if record is None or (record.definition is None and not erased):
-        raise StoreError(f"the store has no index {index}: it was erased, or never was here")
+        raise StoreError(f"the store has no index {index}: it was erased, or never existed")
     return record
 
 
@@ -143,7 +143,7 @@ class RecordStore(ABC, Generic[_R]):
 
     @abstractmethod
     def _read(self, index: IndexId, *, timeout: float | None = None) -> _R:
-        """Return the record; raise StoreError if the index was erased or never was here."""
+        """Return the record; raise StoreError if the index was erased or never existed."""
 
     @abstractmethod
     def _update(
@@ -151,7 +151,7 @@ class RecordStore(ABC, Generic[_R]):
     ) -> _R:
         """Replace the record by the result of `change`, and return the result.
 
-        After a conflict with another writer `change` is called again.
+        After a conflict with another writer, `change` is called again.
         """
 
     def state(self, index: IndexId) -> State:

@@ -18,7 +18,7 @@ from skipping.stores.sqlite.store import SqliteStore
 
 # Two letters at least, so that C:\x is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
-# Control characters, and what reads like an address: errors name the path, and with it a password.
+# Control characters and addresses: errors show the path, which then could have a password.
 _NO_PATH = re.compile(r"[\0-\x1f]|//[^/]*@|://")
 _SUPPORTED = (
     "supported are sqlite:/path, a path, file:/path, memory:name, opensearch://host:9200 and "
@@ -26,7 +26,7 @@ _SUPPORTED = (
 )
 
 _MOST = 32
-"""Stores of one type that stay open: the most recently used. Each has its own connections."""
+"""Maximum of open stores of one type: the most recently used. Each has its own connections."""
 
 _memory: dict[str, MemoryStore] = {}
 _lock = Lock()
@@ -64,7 +64,7 @@ def open_store(
         local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
         rest = unquote(parts.path) if local else ""
     elif scheme == "sqlite" and rest.startswith("//"):
-        # sqlite:///path is how SQLAlchemy spells it; sqlite://host is nothing we can reach.
+        # SQLAlchemy writes sqlite:///path; sqlite://host is not supported.
         rest = rest[2:] if rest.startswith("///") else ""
     elif scheme not in ("", "sqlite"):
         raise SettingError(f"spark.skipping.store: {scheme}: is not supported; {_SUPPORTED}")
@@ -86,6 +86,7 @@ def missing_folder(store: IndexStore) -> Path | None:
 
 
 def _mask_user(url: str) -> str:
+    """Hide the user and password of an address."""
     return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 
 

@@ -33,11 +33,11 @@ HEAVY = 100_000_000
 """Keys times files above which a test needs bit slices; below, a script takes up to a second."""
 
 NOBODY = -1
-"""The ordinal of a column of bits without a file."""
+"""The ordinal in a column of bits that belongs to no file."""
 
 _AT_ONCE = 1 << 23  # bits to unpack at a time, a byte for each
-_LOOK = 256  # keys between two looks at the clock
-_STEPS = 4  # rows between two checks whether a file is left
+_LOOK = 256  # keys between two checks of the time
+_STEPS = 4  # rows between two checks whether any file is left
 
 
 class TooLarge(StoreError):
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes it takes."""
+        """Its bytes in memory."""
         return int(self.files.nbytes + self.rows.nbytes)
 
     @property
@@ -89,7 +89,7 @@ class Slices:
 
     @property
     def nbytes(self) -> int:
-        """Bytes they take."""
+        """Their bytes in memory."""
         return sum(block.nbytes for block in self.blocks)
 
     def after(self, change: Slices, removed: Sequence[int]) -> Slices:
@@ -112,7 +112,7 @@ class Slices:
 
 
 def collect_slices(generation: Generation, blocks: Iterable[Block], *, most: int) -> Slices:
-    """Return the slices of blocks; raise TooLarge as soon as they have more than `most` bytes."""
+    """Return the slices of blocks; raise TooLarge as soon as they exceed `most` bytes."""
     held: list[Block] = []
     for block in blocks:
         held.append(block)

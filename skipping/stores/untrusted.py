@@ -62,7 +62,7 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
             raise Damaged("a block has more messages than any release writes")
         for message in rest:
             if message.type != "record batch":
-                raise Damaged(f"a block holds a {message.type}")
+                raise Damaged(f"a block has a {message.type}")
             most -= sum(_unpacked_sizes(message))
             if most < 0:
                 raise Damaged("a block unpacks to more bytes than allowed")
@@ -70,7 +70,7 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
         table = pa.Table.from_batches(batches, schema)
         table.validate(full=True)
     except _REFUSALS as error:
-        raise Damaged(f"a block is not what any release writes: {error}") from error
+        raise Damaged(f"a stored block is invalid: {error}") from error
     return table
 
 
@@ -83,7 +83,7 @@ def read_array(type: pa.DataType, n: int, *buffers: memoryview) -> pa.Array:
         found = pa.Array.from_buffers(type, n, [None, *map(pa.py_buffer, buffers)])
         found.validate(full=True)
     except _REFUSALS as error:
-        raise Damaged(f"a block is not what any release writes: {error}") from error
+        raise Damaged(f"a stored block is invalid: {error}") from error
     return found
 
 
@@ -100,7 +100,7 @@ def _read_schema(metadata: bytes) -> pa.Schema:
         raise Damaged(f"a block has {n:,} columns")
     columns = [_column(view, at + 4 * i) for i in range(n)]
     if len({name for name, _ in columns}) < n:
-        raise Damaged("a block has two columns of one name")
+        raise Damaged("a block has two columns with the same name")
     return pa.schema(columns)
 
 

@@ -1,1 +1,1 @@
-"""The store in this process's memory, against which the others are tested."""
+"""The store in this process's memory, the reference for the tests of other stores."""

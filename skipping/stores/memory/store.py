@@ -1,6 +1,6 @@
-"""A store in this process's memory, for tests, and the reference for other stores.
+"""A store in this process's memory: for tests, and the reference for other stores.
 
-It is simple: an index has one Arrow table of entries, and the reference evaluator runs the tests.
+An index has one Arrow table of entries, and the reference evaluator runs the tests.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from skipping.stores.fork_safety import Lock
 from skipping.stores.index_record import IndexRecord, RecordStore, require_record
 from skipping.stores.memory.entries import fill_sketches, merge_chunks, place_entries
 
-_KEYS = 100  # of a test of bits, between two looks at the clock
+_KEYS = 100  # of a BitsSet, between two checks of the time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexState(IndexRecord):
     """All that the store has of one index; every change replaces the object.
 
-    `changed` has for each entry the generation of its last change, `removed` for each removed
-    ordinal the generation of its removal.
+    `changed` has the generation of each entry's last change, `removed` the generation in which each
+    removed ordinal was removed.
     """
 
     entries: pa.Table = field(default_factory=IDENTITY.empty_table)
@@ -46,8 +46,8 @@ class IndexState(IndexRecord):
 class MemoryStore(RecordStore[IndexState]):
     """An `IndexStore` that lives as long as the process.
 
-    `indexes` maps ids to index states, and `lock` guards it. With other objects than its own the
-    store can outlive the process (docs/extending.md).
+    `indexes` maps ids to index states, and `lock` guards it. If both are given, the store can
+    outlive the process (docs/extending.md).
 
     >>> store = MemoryStore("here")
     >>> store.location, store.definitions()
@@ -170,7 +170,7 @@ class MemoryStore(RecordStore[IndexState]):
             known = name in entries.schema.names
             columns[name] = entries[name] if known else pa.nulls(len(entries))
             if not is_scalar(columns[name].type):
-                raise StoreError(f"{name} is not a SCALAR field, and only those can be read here")
+                raise StoreError(f"{name} is not a SCALAR field: only these can be read here")
         files = pa.table(columns)
         if since is not None:
             files = files.filter(pa.array(found.changed > since))
@@ -237,7 +237,7 @@ class MemoryStore(RecordStore[IndexState]):
 
 
 def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArray[np.bool_]:
-    """Return which rows are pruned; none if a test of bits takes half of the remaining time."""
+    """Return which rows are pruned; none if a BitsSet takes half of the remaining time."""
     # Chunk by chunk: together they may be too large for one chunk.
     parts = [pa.Table.from_batches([batch]) for batch in entries.to_batches()]
     until = (time.monotonic() + deadline) / 2
@@ -251,7 +251,7 @@ def _find_prunable(test: Test, entries: pa.Table, deadline: float) -> npt.NDArra
 
 
 def _portions(test: Test) -> Iterator[Test]:
-    """Split a test of bits by keys, into tests that together prune the same files."""
+    """Split a BitsSet by its keys into tests that together prune the same files."""
     if not isinstance(test, BitsSet):
         yield test
         return

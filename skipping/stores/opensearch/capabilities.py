@@ -19,7 +19,7 @@ _REFUSALS = (400, 403, 500)
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a cluster's version and settings support."""
+    """The features that a cluster's version and settings support."""
 
     aggregates_by_script: bool
     filters_by_script: bool
@@ -46,7 +46,7 @@ class CapabilityCache:
         return self._probed
 
     def forget(self, error: Refused) -> None:
-        """Probe again at the next search, if a refused one may mean that the cluster changed."""
+        """Probe again at the next search if a refused one may mean that the cluster has changed."""
         if error.status in _REFUSALS:
             self._probed = None
 
@@ -64,7 +64,7 @@ def _probe(entries: Entries, require_time: Callable[[], float]) -> Capabilities:
 
 
 def _search(entries: Entries, body: Body, timeout: float) -> Body | None:
-    """Return the answer, or None if the cluster refuses such a search."""
+    """Return the response, or None if the cluster refuses such a search."""
     try:
         return entries.search(body, timeout=timeout)
     except Refused as error:

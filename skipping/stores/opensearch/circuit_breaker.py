@@ -1,4 +1,4 @@
-"""A circuit breaker: after a request timed out, fail the next ones at once for some time.
+"""A circuit breaker: after a request timed out, let the next ones fail at once for some time.
 
 A request can take as long as a query's lookup may take. Without a breaker every scan of every query
 would wait that long for a store that hangs. So after a failed request the next ones fail at once:
@@ -28,7 +28,7 @@ class CircuitBreaker:
         self._answered = 0.0
 
     def admit(self, timeout: float) -> None:
-        """Raise StoreError during a pause; after it let one request try for `timeout` seconds."""
+        """Raise StoreError during a pause; then let one request try for `timeout` seconds."""
         if not self._pause:
             return
         with self._lock:

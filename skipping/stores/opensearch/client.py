@@ -32,7 +32,7 @@ from skipping.stores.opensearch.http import TooMuch, Wire
 Body: TypeAlias = dict[str, Any]
 
 PAGE_SIZE = 10_000
-"""The most hits of a search, unless an index has another limit."""
+"""Maximum of hits of a search, unless an index has another limit."""
 
 _CHUNK = 4 * 2**20  # bytes of one bulk request; servers accept 100 MB
 _LOAD = 429
@@ -49,7 +49,7 @@ _PATH = re.compile(
 
 
 class Refused(StoreError):
-    """An error response: its `status`, and the server's name for its `kind`."""
+    """An error response: its `status`, and the server's name for the error (`kind`)."""
 
     def __init__(self, message: str, *, status: int = 0, kind: str = "") -> None:
         super().__init__(message)
@@ -82,7 +82,7 @@ class _Connection(Connection):
         super().__init__(**more)
         self._wire = wire
 
-    def perform_request(  # type: ignore[override]  # the base class says Any of everything
+    def perform_request(  # type: ignore[override]  # the base class has Any everywhere
         self,
         method: str,
         url: str,
@@ -128,7 +128,7 @@ class Client:
     ) -> Any:
         """Return the JSON object of a response; raise Refused for an error, else StoreError.
 
-        A request with a timeout fails at once while the circuit breaker is open. `most` as in
+        While the circuit breaker is open, a request with a timeout fails at once. `most` as in
         `Wire.exchange`.
         """
         if most is not None:
@@ -169,7 +169,8 @@ class Client:
         if answer.get("timed_out") or answer.get("terminated_early"):
             raise StoreError(f"{self.server} did not answer within {left:.3g} s")
         if shards.get("failed") or shards.get("successful") != shards.get("total"):
-            raise StoreError(f"{self.server}: {shards} shards of {index} answered, not all")
+            counts = f"{shards.get('successful')} of {shards.get('total')}"
+            raise StoreError(f"{self.server}: only {counts} shards of {index} responded")
         try:
             answered = answer["aggregations"]["asked"]["meta"]["number"]
             hits = answer["hits"]["hits"]
@@ -213,7 +214,7 @@ class Client:
             hits = answer["hits"]["hits"]
             room -= answer.size
             if room < 0:
-                raise TooMuch(f"{index} has more than the {limits.TABLE >> 20} MB that are read")
+                raise TooMuch(f"{index} has more than {limits.TABLE >> 20} MB, the limit of a read")
             yield from hits
             if len(hits) < size:
                 return
@@ -226,12 +227,12 @@ class Client:
         *,
         beat: Callable[[], None] = lambda: None,
     ) -> None:
-        """Execute every item; send those rejected for load again; raise StoreError if one fails.
+        """Execute every item, again if it was rejected for load; raise StoreError if one fails.
 
-        An item is an action, as {"create": {"_id": ...}}, and its document. Ids belong to the
+        An item is an action, such as {"create": {"_id": ...}}, and its document. Ids belong to the
         writer, so an id that exists is from an earlier attempt. `beat` is called before each
-        request. This is not `helpers.streaming_bulk`, which ignores deadlines between requests and
-        shows documents in errors.
+        request. This does not use `helpers.streaming_bulk`, which ignores deadlines between
+        requests and shows documents in errors.
         """
         lines = [
             "\n".join(json.dumps(part) for part in item if part is not None) + "\n"
@@ -265,7 +266,7 @@ class Client:
             if status == _LOAD:
                 again.append(line)
             elif not done:
-                # Not the reason, which can contain values.
+                # Do not show the reason, which can contain values.
                 kind = result.get("error", {}).get("type", "no reason")
                 raise Refused(
                     f"{self.server} refused to write into {index}: {kind}", status=status, kind=kind

@@ -1,4 +1,4 @@
-"""Commits in an OpenSearch store: one writer at a time, all or nothing.
+"""Make writes to an OpenSearch store atomic: one writer at a time, all or nothing.
 
 * A writer takes the lock of the index, and with it a new number: its *attempt*. Every document that
   it creates has this number as `generation`. No document is ever changed.
@@ -74,16 +74,16 @@ class Attempt:
         self._update(at)
 
     def note(self, **changes: Any) -> None:
-        """Change the record now, whether or not the attempt is committed."""
+        """Change the record now, even if the attempt is not committed."""
         self._update(lambda record: replace(record, **changes))
 
     def release(self) -> None:
-        """Release the lock, unless a commit did."""
+        """Release the lock, unless a commit has done so."""
         if self.record.writer is not None:
             self.note(writer=None)
 
     def abort(self, also: Sequence[Generation] = ()) -> None:
-        """Hide the created documents for good unless they are committed, and release the lock.
+        """Hide the created documents for good, unless they are committed, and release the lock.
 
         `also` are lost generations to hide.
         """
@@ -130,7 +130,7 @@ def attempt(
     try:
         yield held
     except BaseException as error:
-        # If this fails too, the next writer does it after the lease.
+        # If this fails, too, the next writer does it when the lease has ended.
         with suppress(StoreError):
             held.abort(error.generations if isinstance(error, LostHistory) else ())
         raise

@@ -33,11 +33,11 @@ _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The credentials for a server; names of indices begin with `prefix`.
+    """The credentials for a server; names of its OpenSearch indices begin with `prefix`.
 
-    `ca`, `certificate` and `key` are PEM files. `withheld` says that the known credentials belong
-    to another server. The repr has no password. Raises SettingError for a user without password or
-    a key without certificate, and for a prefix that no index name can begin with.
+    `ca`, `certificate` and `key` are PEM files. `withheld`: there are credentials, but for another
+    server. The repr has no password. Raises SettingError for a user without password or a key
+    without certificate, and for a prefix that no index name can begin with.
 
     >>> Access(user="me", password="secret")
     Access(prefix='skipping-', user='me', ca=None, certificate=None, key=None)
@@ -55,7 +55,7 @@ class Access:
         if not _PREFIX.fullmatch(self.prefix):
             raise SettingError(
                 f"spark.skipping.opensearch.prefix: {self.prefix!r} cannot begin an index name: "
-                "take lower-case letters, digits, - and _"
+                "use lower-case letters, digits, - and _"
             )
         if (self.user is None) != (self.password is None):
             raise SettingError(
@@ -187,13 +187,14 @@ def server(url: str) -> str:
         raise SettingError("spark.skipping.store: the port of OpenSearch is not a number") from None
     if "@" in parts.netloc:
         raise SettingError(
-            "spark.skipping.store: no user or password in an address; supported are "
-            f"spark.skipping.opensearch.user and .password, or the variables {USER}, {PASSWORD}"
+            "spark.skipping.store: the address must not have a user or password. Set "
+            "spark.skipping.opensearch.user and .password, or the environment variables "
+            f"{USER} and {PASSWORD}"
         )
     if not parts.hostname or parts.path not in ("", "/") or parts.query or parts.fragment:
         raise SettingError(
             "spark.skipping.store: supported are opensearch://host:9200 and "
-            "opensearch+https://host:9200, with nothing behind the port"
+            "opensearch+https://host:9200, with nothing after the port"
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{SCHEMES[parts.scheme]}://{host}:{port}"

@@ -39,11 +39,11 @@ BYTES = "bytes"
 LONGEST = 32_766
 
 _SHARD, _SHARDS = 500_000, 16
-"""Files of a shard, and the most shards. A test of a million files takes 0.15 s of one core for
+"""Files of a shard, and maximum of shards. A test of a million files takes 0.15 s of one core for
 each shard; more shards do not take more in total."""
 
 _LIMIT = 20_000
-"""The most fields of an OpenSearch index: those of the most columns, and their names."""
+"""Maximum of fields of an OpenSearch index: enough for all columns, and for their aliases."""
 
 _MAPPED: dict[str, Body] = {
     "bool": {"type": "boolean"},
@@ -149,7 +149,7 @@ def folder_of(type: pa.DataType) -> str:
 
 
 def encode_values(values: pa.Array) -> list[Any]:
-    """Return values as documents and queries have them."""
+    """Return values in the form that documents and queries use."""
     if values.type == pa.binary():
         return [None if value is None else value.hex() for value in values.to_pylist()]
     listed: list[Any] = values.to_pylist()
@@ -265,7 +265,7 @@ def table_of(
 ) -> pa.Table:
     """Return the entries of documents, sorted by ordinal.
 
-    A document without the entry's identity adds to another document, and is ignored alone.
+    A document without the entry's identity adds to another document, and is ignored without it.
     """
     files: dict[int, Body] = {}
     for source in sources:

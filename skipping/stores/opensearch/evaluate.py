@@ -1,9 +1,9 @@
-"""Find the files that tests prune: one search for all tests that a query can express.
+"""Find the files that tests prune, with one OpenSearch search for all tests that fit into a query.
 
-A query cannot have too many keys. Tests with more keys on SCALAR and BYTES fields are evaluated in
-this process on cached fields (`fields`); so are tests with few keys once the fields are cached.
-`ContainsOther` with many keys reads the terms of the few files that it could prune. Any other test
-prunes nothing.
+A test with too many keys for a query is evaluated in this process on cached fields (`fields`), if
+its fields are SCALAR or BYTES. Once these fields are cached, tests with few keys are evaluated
+there, too. `ContainsOther` with too many keys reads the terms of the few files that it could prune.
+Any other test with too many keys prunes nothing.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ from skipping.stores.slices import Slices, TooLarge, prefers_bit_slices, slices_
 
 _CANDIDATES = 10_000
 _RANGES = 512
-"""Ranges of values in one search; for more the fields are read. With 20,000 files 128 of them took
-0.3 s of a core of the node, 512 took 0.6 s and 2,048 took 4.3 s; here each number takes 0.03 s."""
+"""Maximum of ranges in one search; for more, the fields are read. With 20,000 files, 128 of them
+took 0.3 s of a core of the node, 512 took 0.6 s and 2,048 took 4.3 s; here, each number takes 0.03
+s.
+"""
 
 _RANGED = 3_000_000  # ranges times files in one search, where the fields can be kept: those 0.3 s
 _Scalar: TypeAlias = FieldCompare | Overlaps | OverlapsRange | NotWithin
@@ -62,7 +64,7 @@ CachedFields: TypeAlias = Mapping[str, Catalogue | Slices | None]
 
 
 def cached_fields(fields: Fields, index: IndexId, tests: Sequence[Test]) -> CachedFields:
-    """Return what is cached for the tests. Call it before the record is read (`fields`)."""
+    """Return the cached fields of the tests. Call it before the record is read (`fields`)."""
     found: dict[str, Catalogue | Slices | None] = {}
     for test in tests:
         if isinstance(test, BitsSet):
@@ -74,7 +76,7 @@ def cached_fields(fields: Fields, index: IndexId, tests: Sequence[Test]) -> Cach
 
 @dataclass(frozen=True, slots=True)
 class IndexSearch:
-    """One request to one index: which files its tests prune, of the ordinals under `below`."""
+    """One request to one index: finds the files under the ordinal `below` that its tests prune."""
 
     entries: Entries
     fields: Fields
@@ -108,14 +110,14 @@ class IndexSearch:
             elif self.fields.fits(record.index, _cache_name(test)) and not (
                 isinstance(test, BitsSet) and self.cached[_cache_name(test)] is None
             ):
-                # Read ahead for later requests. No request waits for it, or fails with it.
+                # Read ahead for later requests; this one neither waits for it nor fails with it.
                 with suppress(StoreError):
                     self._read_fields(test, -math.inf)
         gone = BitMap(self.entries.unswept(timeout=self._require_time()))
         return [found - gone for found in pruned]
 
     def _choose_queries(self, tests: Mapping[int, Test]) -> dict[int, Body]:
-        """Return the query of each test that the cluster should answer."""
+        """Return the query of each test that the cluster should evaluate."""
         queries: dict[int, Body] = {}
         ranges = 0
         for i, test in tests.items():
@@ -181,12 +183,12 @@ class IndexSearch:
             buckets = answer["aggregations"]["tests"]["buckets"]
             found = {i: bitmap_words(buckets[str(i)]["words"]["value"], words) for i in queries}
         except (LookupError, TypeError) as error:
-            raise StoreError(f"the answer lacks a test: {error}") from error
+            raise StoreError(f"the response lacks a test: {error}") from error
         self._require_time()
         return found
 
     def _find_without_other(self, test: ContainsOther) -> BitMap:
-        """Return the files all of whose terms are among many keys; none if too many could be."""
+        """Return the files whose terms are all among many keys; none for too many candidates."""
         field = f"{TERMS}.{test.sketch}_{test.field}"
         scope = ordinals_query(self.entries.record.visible, self.below)
         body = {
@@ -206,10 +208,10 @@ class IndexSearch:
         )
 
     def _read_fields(self, test: _Local, deadline: float) -> Catalogue | Slices | None:
-        """Return a test's fields at the record's generation; None if late, or too large to keep."""
+        """Return a test's fields at the record's generation; None if late or too large to cache."""
         record, name = self.entries.record, _cache_name(test)
         cached = self.cached[name]
-        if cached is not None and not record.has_been(cached.generation):  # of before a restore
+        if cached is not None and not record.has_been(cached.generation):  # from before a restore
             self.fields.drop(record.index)
             cached = None
         if self._is_current(cached):

@@ -1,4 +1,4 @@
-"""HTTP to one server: every exchange ends by its deadline, whatever the server does.
+"""HTTP with one server: every exchange ends by its deadline, whatever the server does.
 
 The deadline covers everything from the name lookup to the last byte of the response. A socket here
 checks it before each operation, so a server cannot extend it by sending single bytes. A response
@@ -98,7 +98,7 @@ class Wire:
         deadline: float,
         most: int | None = None,
     ) -> Reply:
-        """Send a request and return the response; raise Overdue, or StoreError without a response.
+        """Send a request and return the response; raise Overdue, or StoreError if there is none.
 
         Raises TooMuch for a response of more than `most` bytes (default `limits.RESPONSE`).
         """
@@ -143,7 +143,7 @@ class Wire:
             if said.get("x-opaque-id", asked) != asked:
                 raise StoreError(f"{self._server} answered another request")
             if said.get("content-encoding", "identity") != "identity":
-                raise StoreError(f"{self._server} answered in an encoding that was not asked for")
+                raise StoreError(f"{self._server} answered in an encoding that was not requested")
             content = self._read(response, most)
             whole = not response.will_close
             return Reply(response.status, said, content)
@@ -180,9 +180,9 @@ class Wire:
                 line = self._idle.pop() if self._idle else None
             if line is None:
                 break
-            # One with unexpected data was closed, or is out of sync.
+            # A connection with unexpected data was closed, or is out of sync.
             sock: Any = line.sock
-            if not _speaks(sock):
+            if not _has_data(sock):
                 sock.deadline = deadline
                 return line
             line.close()
@@ -198,7 +198,7 @@ class Wire:
         for i, (family, kind, protocol, _, address) in enumerate(found):
             plain = _Plain(family, kind, protocol)
             try:
-                # An unreachable first address must not use up all the time.
+                # An unreachable first address must not use up the time of the others.
                 plain.settimeout(_require_time(deadline) / (len(found) - i))
                 plain.connect(address)
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -217,7 +217,7 @@ class Wire:
                 raise
             try:
                 secure.deadline = deadline
-                secure.settimeout(_require_time(deadline))  # of the whole handshake
+                secure.settimeout(_require_time(deadline))  # for the whole handshake
                 secure.do_handshake()
             except BaseException:
                 secure.close()
@@ -231,7 +231,7 @@ class Wire:
                 ca, certificate, key = self._pems
                 try:
                     context = ssl.create_default_context(cafile=ca)
-                    if ca is None:  # some Pythons know no authorities of the system
+                    if ca is None:  # some Pythons do not find the system's authorities
                         context.load_verify_locations(certifi.where())
                     if certificate is not None:
                         # Never prompt for the password of a key.
@@ -323,7 +323,7 @@ def _require_time(deadline: float) -> float:
     return left
 
 
-def _speaks(sock: socket.socket) -> bool:
+def _has_data(sock: socket.socket) -> bool:
     """Return whether a connection has unexpected data, or was closed."""
     sock.settimeout(0)
     try:

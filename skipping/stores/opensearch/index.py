@@ -74,7 +74,7 @@ class Entries:
                 self._map(reduce(_merge_trees, named))
         except Refused as error:
             # One conflicts with an earlier alias: add the others one by one.
-            log.info("columns of %s are not all named: %s", self._name, error)
+            log.info("some column aliases of %s were not created: error=%s", self._name, error)
             if error.status == 400:
                 for one in named:
                     with suppress(Refused):
@@ -110,8 +110,8 @@ class Entries:
     ) -> None:
         """Create documents and refresh the index; call `beat` between requests.
 
-        Raises LostHistory if documents of this or a later change exist: then the registry is older
-        than they are, and would give their numbers to other documents.
+        Raises LostHistory if documents of this or a later generation exist: then the registry is
+        older than they are, and would give their numbers to other documents.
         """
         newer: Body = {"filter": [{"range": {"generation": {"gte": epoch_of(generation)}}}]}
         if self.record.aborted:
@@ -229,7 +229,7 @@ class Entries:
                 yield part
 
     def size(self) -> int | None:
-        """Return the bytes of its primary shards; None without permission to ask."""
+        """Return the bytes of its primary shards; None without the permission for that."""
         if not self.record.generation:
             return 0
         try:
@@ -295,7 +295,7 @@ class Entries:
     ) -> pa.Table | None:
         """Return the entries from pages.
 
-        Returns None if the pages do not have all files, as during a removal, or are invalid.
+        Returns None if the pages are invalid, or lack files, as during a removal.
         """
         removed = self.find_tombstones({"range": {"generation": {"gt": 0}}}, timeout=timeout)
         counted = {
@@ -316,7 +316,11 @@ class Entries:
             sources = (hit["_source"] for hit in hits)
             files = unpack_pages(sources, removed, fields, types, most=rows)
         except (Damaged, ValueError, LookupError, TypeError, pa.ArrowException) as error:
-            log.warning("pages of %s are invalid, reading its documents: %s", self._name, error)
+            log.warning(
+                "pages of %s are invalid, reading its documents instead: error=%s",
+                self._name,
+                error,
+            )
             return None
         if answer["aggregations"]["files"]["doc_count"] != len(files):
             return None

@@ -1,8 +1,8 @@
-"""Column names for fields: the alias `columns.price.min` of `s3_low`, for searches and dashboards.
+"""Name the fields of columns, for searches and dashboards: `columns.price.min` for `s3_low`.
 
-Aliases are in the mapping and take no space in documents. Fields are numbered because column names
-change; aliases follow the definition. A mapping cannot lose an alias: that of a renamed or dropped
-column stays, and refers to the same field.
+The names are aliases in the mapping, which take no space in documents. Fields are numbered because
+column names change; aliases follow the definition. A mapping cannot lose an alias: that of a
+renamed or dropped column stays, and refers to the same field.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROOT = "columns"
 _NAMES = {"low": "min", "high": "max", "values": "values"}
 
 _MOST = 500
-"""The most fields and aliases together. Some more are left for columns that are added later."""
+"""Maximum of fields and aliases together; the rest is left for columns that are added later."""
 
 _DEPTH = 15  # of parts; a mapping has at most 20
 _LONGEST = 200  # characters of a part

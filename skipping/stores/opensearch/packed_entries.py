@@ -1,7 +1,7 @@
-"""Pages of thousands of entries, which a new driver reads instead of the document of every file.
+"""Pages of thousands of entries, which a new driver reads instead of one document for each file.
 
 Each write adds pages with the identities and SCALAR fields of its files, as Arrow in Base64. Pages
-are a copy with the same visibility as the documents: if they have another number of files, or are
+are a copy, and are visible with their documents. If they have another number of files, or are
 invalid, the documents are read. Tombstones remove entries from them. Reading 100,000 documents one
 by one takes seconds.
 """
@@ -42,8 +42,8 @@ def pages(
     made = []
     for number, start in enumerate(range(0, len(bodies), _FILES)):
         part = bodies[start : start + _FILES]
-        said = [name for name in scalars if any(name in body for body in part)]
-        table = table_of(part, said, types, identity=("ordinal",))
+        stored = [name for name in scalars if any(name in body for body in part)]
+        table = table_of(part, stored, types, identity=("ordinal",))
         for field in list(IDENTITY)[1:]:
             values = pa.array([body.get(field.name) for body in part], field.type)
             table = table.append_column(field, values)
@@ -62,8 +62,8 @@ def unpack_pages(
 ) -> pa.Table:
     """Return the entries with these SCALAR fields, sorted by ordinal.
 
-    Raises Damaged for what is no page, or unpacks to more than `limits.PAGE`, or for more than
-    `most` rows together, and TooMuch for pages that together take more than `limits.TABLE`.
+    Raises Damaged for invalid pages, for a page that unpacks to more than `limits.PAGE`, and for
+    more than `most` rows in all. Raises TooMuch if all pages take more than `limits.TABLE`.
     """
     wanted = {*IDENTITY.names, *fields, *(f"{sketch}_known" for sketch in sketches(fields))}
     tables, room = list[pa.Table](), limits.TABLE
@@ -75,7 +75,7 @@ def unpack_pages(
         tables.append(table.select([name for name in table.schema.names if name in wanted]))
         room -= tables[-1].nbytes
         if room < 0:
-            raise TooMuch(f"its pages are more than the {limits.TABLE >> 20} MB that are read")
+            raise TooMuch(f"its pages have more than {limits.TABLE >> 20} MB, the limit of a read")
     named = [t.select(IDENTITY.names).filter(t["path"].is_valid()) for t in tables]
     entries = pa.concat_tables([IDENTITY.empty_table(), *named]).sort_by("ordinal")
     gone = pa.array(removed, pa.int64())

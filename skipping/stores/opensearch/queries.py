@@ -33,9 +33,9 @@ from skipping.stores.opensearch.documents import BYTES, LONGEST, TERMS, encode_v
 from skipping.stores.opensearch.scripts import unset_bits
 
 MANY = 1_000
-"""Numbers above which a query has a bitmap, if the cluster supports it."""
+"""A query has a bitmap for more numbers than this, if the cluster supports it."""
 
-_TERMS = 65_536  # the most terms of one `terms` query
+_TERMS = 65_536  # maximum of terms in a `terms` query
 _CLAUSES = 256  # of the 1,024 that a query may have, each with two ranges
 _BOUND = 500  # bytes; 2.19 takes ranges to 1,000 ("input automaton is too large")
 
@@ -58,7 +58,7 @@ def ordinals_query(visible: Body, below: int) -> Body:
 
 
 def has_many_numbers(test: Test) -> bool:
-    """Return whether a bitmap is better for the keys of a test."""
+    """Return whether a bitmap is better than terms for the keys of a test."""
     return isinstance(test, Contains) and test.keys.type == pa.int64() and len(test.keys) > MANY
 
 
@@ -77,7 +77,7 @@ def count_clauses(test: Test) -> int:
 def pruned_query(test: Test, *, bitmaps: bool = False) -> Body | None:
     """Return a query for the documents that a test prunes, or None.
 
-    The result is None for too many keys, or a bound that is too long. With `bitmaps`, many numbers
+    The result is None for too many keys or a bound that is too long. With `bitmaps`, many numbers
     are sent as a bitmap.
     """
     if isinstance(test, BitsSet):

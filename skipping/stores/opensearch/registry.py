@@ -2,13 +2,13 @@
 
 A table has one document with the records of all indexes it ever had. Every change is a
 compare-and-set of this document (`if_seq_no`), and so atomic: a table has one live index, ordinals
-are reserved once, a commit finds the revision that it was prepared for. `commits` describes how the
-lock in a record makes writes all or nothing.
+are reserved once, and a commit succeeds only at the revision that it was prepared for. `commits`
+describes how the lock in a record makes writes all or nothing.
 
-Others can write into a cluster too, so documents are checked: their ids, and the names of the
+Others can write into a cluster, too, so documents are checked: their ids, and the names of the
 OpenSearch indices with entries, follow from the table, the index id and the store's prefix. A
-document with other content, or of another format, is *foreign*: it is not changed, and is listed as
-a definition with a fault.
+document with other content, or of another format, is *foreign*: it is never changed, and is listed
+as a definition with a fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from skipping.stores.opensearch.client import Body, Client, Refused
 from skipping.stores.opensearch.http import TooMuch
 
 FORMAT = 1
-"""The format of documents. A document with any other is refused."""
+"""The format of documents. A document with another format is foreign."""
 
 _MAPPING: Body = {
     "dynamic": "strict",
@@ -60,7 +60,7 @@ class Foreign(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryRecord(IndexRecord):
-    """An index as its registry document has it; `entries` is the OpenSearch index of its files."""
+    """An index in its registry document; `entries` names the OpenSearch index with its files."""
 
     entries: str
     attempt: int = 0
@@ -223,7 +223,7 @@ class Registry:
             for index, record in records.items():
                 if record.entries != self._folder(key, index):
                     raise Foreign(
-                        f"{what} names {str(record.entries)[:255]!r}, which is not an index of ours"
+                        f"{what} names {str(record.entries)[:255]!r}, not an index of this store"
                     )
                 if record.definition is not None and _key_in(record.definition) != key:
                     raise Foreign(f"{what} has an index of another table")

@@ -13,12 +13,12 @@ from skipping.stores.entries import bitmap_of
 from skipping.stores.opensearch.client import Body
 
 WORDS = 2**16
-"""The most words of a bitmap in a response; four million ordinals."""
+"""Maximum of words of a bitmap in a response: four million ordinals."""
 
 ANY_FILTER: Body = {"script": {"script": "return false"}}
 """A query that fails if the cluster does not allow scripts in queries."""
 
-_TURNS = 1_000_000  # the most loops of a script
+_TURNS = 1_000_000  # maximum of loops of a script
 
 _BITMAP: Body = {
     "init_script": "state.w = new long[params.n];",
@@ -60,9 +60,9 @@ def bitmap(n: int) -> Body:
 
 
 def bitmap_words(values: Sequence[int] | None, n: int) -> BitMap:
-    """Return the ordinals in the `n` words of a bitmap; without documents there are no words.
+    """Return the ordinals in the `n` words of a bitmap; without documents, there are no words.
 
-    Raises StoreError for more words: each takes sixty times its bytes in memory.
+    Raises StoreError for more words, because each takes sixty times its bytes in memory.
     """
     try:
         if len(values or ()) > n:

@@ -38,7 +38,7 @@ from skipping.stores.untrusted import INVALID
 
 _PATIENCE = 30.0
 _LEASE = 30.0
-_RECLAIM = 60.0  # seconds between two checks of a writer for deleted documents
+_RECLAIM = 60.0  # seconds between two checks whether deleted documents need merging
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -210,6 +210,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def size(self, index: IndexId) -> int | None:
+        """Return the bytes of its primary shards; None without the permission for that."""
         return self._entries(self._read(index)).size()
 
     @_raise_store_errors

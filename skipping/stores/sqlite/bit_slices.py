@@ -28,7 +28,7 @@ _Octets = npt.NDArray[np.uint8]
 _FILES = 1 << 17  # in a group
 _SLICE = 1 << 14  # bytes of a slice, unless one row has more
 _TURNED = 1 << 27  # bytes of a group, unless one file has more
-_LOOK = 256  # slices between two looks at the clock
+_LOOK = 256  # slices between two checks of the time
 _ABOUT = struct.Struct("<QQQ")  # slots, length, width of a group
 _NONE = 2**32 - 1  # the ordinal of a slot without a file
 

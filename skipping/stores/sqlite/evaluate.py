@@ -38,7 +38,7 @@ _SHARE = 0.5  # of the remaining time for bits; files that are not tested by the
 
 
 class _GivenUp(Exception):
-    """A test takes too long, and others are waiting."""
+    """A BitsSet takes too long, and other tests are waiting."""
 
 
 class Snapshot:
@@ -77,7 +77,7 @@ class Snapshot:
         return bitmap_where(ordinals, rows)
 
     def _in_time(self) -> None:
-        # SQLite interrupts itself; this is for the work in Arrow.
+        # SQLite interrupts itself; this checks the time of work in Arrow.
         if time.monotonic() >= self._deadline:
             raise StoreError("the store did not answer in time")
 

@@ -170,7 +170,7 @@ def _column(parts: Parts, name: str, ordinals: npt.NDArray[np.int64]) -> pa.Arra
     """Return a SCALAR field or known flag of these ordinals (sorted); null if it is not written."""
     stored = parts.record.fields.get(name)
     if stored is not None and not is_scalar(TYPES[stored]):
-        raise StoreError(f"{name} is not a SCALAR field, and only those can be read here")
+        raise StoreError(f"{name} is not a SCALAR field: only these can be read here")
     rows = table_of(parts[name.partition("_")[0]])
     if stored is None or name not in rows.schema.names:
         return pa.nulls(len(ordinals))

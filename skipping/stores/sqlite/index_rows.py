@@ -36,8 +36,8 @@ _Value = TypeVar("_Value", str, int)
 class IndexRow(IndexRecord):
     """An index as one transaction sees it.
 
-    `below` is one more than the greatest ordinal that ever had an entry, `fields` has the types of
-    fields, `sums` the checksums of parts. What a transaction adds to these two, it adds in place.
+    `below` is one more than the largest ordinal that ever had an entry, `fields` has the types of
+    fields, `sums` the checksums of parts. A transaction changes these two in place.
     """
 
     REMEMBERED: ClassVar[int] = 256
@@ -61,7 +61,7 @@ class IndexRow(IndexRecord):
 
 
 def digest(*values: int | str | bytes | None) -> int:
-    """Return a checksum of 63 bits; large `bytes` are summed with 32 bits first."""
+    """Return a checksum of 63 bits; large `bytes` are first reduced to 32 bits."""
     said = [(len(v), zlib.crc32(v)) if isinstance(v, bytes) else v for v in values]
     found = hashlib.blake2b(repr(said).encode(), digest_size=8).digest()
     return int.from_bytes(found, "little") >> 1
@@ -102,7 +102,7 @@ def list_records(connection: sqlite3.Connection) -> list[IndexRow | tuple[IndexI
     # Not fetchall: forged pages that refer to each other give endless rows.
     for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
         if row[0] <= last:
-            raise Damaged("an index is there twice: create the indexes again")
+            raise Damaged("an index exists twice: create the indexes again")
         last = row[0]
         try:
             record = _parse_row(row)

@@ -32,7 +32,7 @@ _BLOCK = 1 << 14  # bytes of a block, about
 _MOST = 1 << 25  # pairs of term and file above which a run is not merged
 _MOST_BLOCKS = 1 << 15  # blocks above which it is not merged: half a GiB
 _HEADER = struct.Struct("<IIQ")  # terms, pairs and bytes of the terms of a block
-_LOOK = 64  # blocks between two looks at the clock
+_LOOK = 64  # blocks between two checks of the time
 _MASK = 2**31 - 1
 
 

@@ -41,7 +41,7 @@ def check_permissions(path: Path) -> None:
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(found.st_mode):
-            raise StoreError(f"{each} is next to a store, and not a file: move it away")
+            raise StoreError(f"{each} is next to a store, but is not a file: move it away")
         if found.st_mode & stat.S_IWOTH:
             raise StoreError(
                 f"every user may write {each}, so it is not trusted: check who wrote it, or create "
@@ -89,7 +89,7 @@ def _resolve(path: Path, *, is_folder: bool = False) -> Path:
         if folder.st_mode & stat.S_IWOTH and (left or is_folder or stat.S_ISLNK(found.st_mode)):
             if not folder.st_mode & stat.S_ISVTX:
                 raise StoreError(
-                    f"every user may exchange {here / name}, so a store in it is not trusted: "
+                    f"every user can replace {here / name}, so a store in it is not trusted: "
                     f"name another folder, or chmod o-w {here}"
                 )
             if found.st_uid not in _ours():

@@ -33,14 +33,14 @@ APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
 
 VERSION = 3
-"""The format of the file, in its header. A file with any other is refused."""
+"""The format of the file, in its header. A file with another format is rejected."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _TICK = 0.05  # seconds after which a change gets another modification time
 _log = logging.getLogger(__name__)
 _open = Gate()
 _SHRUNK = 4_096  # pages, usually of 4 KB, to free at a time
-_STEPS = 10_000  # steps of SQLite's virtual machine between two looks at the clock
+_STEPS = 10_000  # steps of SQLite's virtual machine between two checks of the time
 _LONGEST_WRITE = 600.0  # seconds of a transaction; a few thousand files take one
 
 # Limits for what a file can make SQLite do; no release needs more. Python sets them since 3.11;
@@ -83,11 +83,11 @@ _ADVICE = (
     ("interrupted", "it did not answer within {limit:g} s"),
     (
         "not a database",
-        "it is something else, or damaged: move it away and create the indexes again",
+        "it is not an SQLite file, or damaged: move it away and create the indexes again",
     ),
     ("malformed", "the file is damaged: move it away and create the indexes again"),
     ("no such", "the file is damaged: move it away and create the indexes again"),
-    ("unable to open", "check that it and its folder may be read, and that it is no folder"),
+    ("unable to open", "check that it and its folder may be read, and that it is not a folder"),
     ("readonly", "this user may not write it: check the rights of the file and of its folder"),
     ("disk is full", "free space on the disk"),
 )
@@ -202,8 +202,8 @@ def open_connection(
 ) -> Iterator[sqlite3.Connection]:
     """Open an existing store in a transaction, and close it at the end.
 
-    A writer commits itself. Waits `wait` seconds for locks; a reader is interrupted after this
-    time, a writer after ten minutes. Raises StoreError for every error of SQLite, of the file
+    A writer has to commit. The call waits `wait` seconds for locks; a reader is interrupted after
+    this time, a writer after ten minutes. Raises StoreError for every error of SQLite, of the file
     system and in the file's content.
     """
     limit = _LONGEST_WRITE if write else wait
@@ -211,7 +211,7 @@ def open_connection(
         if _open.is_carried:
             raise StoreError(f"{path} was open when this process was forked: use another process")
         if not path.exists():
-            raise NoStore(f"the store {path} is not there: create the index again")
+            raise NoStore(f"the store {path} does not exist: create the index again")
         if not path.is_file():
             raise StoreError(f"the store {path} is not a file: name a file")
         check_permissions(path)
@@ -252,7 +252,7 @@ def _close_to_others(path: Path) -> None:
 
 
 def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:
-    # Only of a store that no process has open: SQLite would pad an incomplete page with zeros.
+    # Only if no process has the store open: SQLite would pad an incomplete page with zeros.
     size = 0 if _wal(path).exists() else path.stat().st_size
     uri = f"file:{quote(str(path))}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=wait, isolation_level=None)
@@ -272,7 +272,7 @@ def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connec
                 f"{upgrade}move the file away and run CREATE SKIPPING INDEX again for each table"
             )
         if size % page:
-            raise Damaged("it is cut off: move it away and create the indexes again")
+            raise Damaged("it is truncated: move it away and create the indexes again")
     except BaseException:
         connection.close()
         raise
@@ -286,7 +286,7 @@ def _restrict(connection: sqlite3.Connection) -> None:
             connection.setlimit(getattr(sqlite3, name), most)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
-    connection.execute("PRAGMA mmap_size = 0")  # a file that is cut off would end the process
+    connection.execute("PRAGMA mmap_size = 0")  # a truncated file would end the process
 
 
 def _require_schema(connection: sqlite3.Connection) -> None:
@@ -345,7 +345,7 @@ def _translate_errors(path: Path, *, wait: float = 0, limit: float = 0) -> Itera
     except OSError as error:
         raise StoreError(f"the store {path} cannot be used: {error}") from error
     except MemoryError as error:
-        raise StoreError(f"the store {path} needs more memory than there is") from error
+        raise StoreError(f"the store {path} needs more memory than is available") from error
     except INVALID as error:
         # SQLite does not check the types of values, so a damaged file shows up here.
         raise Damaged(f"the store {path} has values that no release writes: {error}") from error

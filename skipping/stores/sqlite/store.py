@@ -56,7 +56,7 @@ class SqliteStore(RecordStore[IndexRow]):
 
     >>> SqliteStore("/tmp/not there.db").definitions()
     Traceback (most recent call last):
-    providers.errors.NoStore: the store /tmp/not there.db is not there: create the index again
+    providers.errors.NoStore: the store /tmp/not there.db does not exist: create the index again
     """
 
     def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
@@ -171,7 +171,9 @@ class SqliteStore(RecordStore[IndexRow]):
                     connection.execute("COMMIT")
                     left |= shrink(connection)
         except StoreError as error:
-            _log.info("store=%s index=%s space not given back yet: %s", self._path, index, error)
+            _log.info(
+                "space is not freed yet: store=%s index=%s error=%s", self._path, index, error
+            )
 
     def catalogue(
         self,
@@ -260,7 +262,7 @@ class SqliteStore(RecordStore[IndexRow]):
                     bar.total = total
                     bar.update(total - left - bar.n)
 
-                connection.set_progress_handler(None, 0)  # it takes as long as it takes
+                connection.set_progress_handler(None, 0)  # no time limit
                 copy_into(draft._path, connection, on_step)
             yield draft
 

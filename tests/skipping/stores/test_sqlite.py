@@ -46,7 +46,7 @@ def test_another_process_sees_what_this_one_wrote(
 def test_nothing_is_made_before_the_first_index(path: Path) -> None:
     store = SqliteStore(path)
     for use in readings(store) + changes(store):
-        with pytest.raises(StoreError, match="is not there"):
+        with pytest.raises(StoreError, match="does not exist"):
             use()
     assert list(path.parent.iterdir()) == []
 
@@ -55,7 +55,7 @@ def test_a_deleted_store_is_an_error_and_not_an_empty_one(path: Path) -> None:
     store = make(path)
     path.unlink()
     for use in readings(store) + changes(store):
-        with pytest.raises(StoreError, match="is not there"):
+        with pytest.raises(StoreError, match="does not exist"):
             use()
     assert list(path.parent.iterdir()) == []
     store.define(DEFINITION, expect=None)
