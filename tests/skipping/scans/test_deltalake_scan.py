@@ -194,7 +194,7 @@ def test_nested_columns_are_found_by_id_or_physical_name(
     index = SkippingIndex.create(DeltaTable(folder), "st.a MIN_MAX, `x.y` MIN_MAX", store=store)
     scan = index.scan("`x.y` = 1").select("x.y", "st", "l")
     if mode == "id" and not ids:
-        with pytest.raises(TableError, match=r"no field ids, by which .* is found"):
+        with pytest.raises(TableError, match=r"no field ids, so .* cannot be found"):
             scan.to_arrow()
         assert index.lookup("st.a = 99").kept == 1
         return

@@ -69,7 +69,7 @@ WRONG = {
     "huge": "more than 64 MB",
     "deep": "other than JSON",
     "wide": "more than 4,000,000 objects",
-    "bomb": "encoding that was not asked for",
+    "bomb": "encoding that was not requested",
     "no json": "other than JSON",
     "redirects": "answered 307",
     "other answer": "another request",

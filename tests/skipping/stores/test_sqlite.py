@@ -85,7 +85,7 @@ def test_a_name_that_a_uri_would_misread(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "not an index store"),
-        (b"PAR1" * 5_000, "something else, or damaged"),
+        (b"PAR1" * 5_000, "not an SQLite file, or damaged"),
         (None, "is not a file"),
     ],
 )

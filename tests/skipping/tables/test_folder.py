@@ -555,7 +555,7 @@ class TestArguments:
         assert [i.kind for i in index.definition.columns] == ["MIN_MAX", "VALUE_LIST"]
         assert f"folder of the index store: folder={store.parent}" in caplog.text
         assert SkippingIndex.on(folder, store=store).definition == index.definition
-        with pytest.raises(Conflict, match=r"if_not_exists=True takes it as it is, SkippingIndex"):
+        with pytest.raises(Conflict, match=r"if_not_exists=True keeps it, and SkippingIndex"):
             SkippingIndex.create(folder, "k MIN_MAX", store=store)
         with pytest.raises(DefinitionError, match="pass the columns to index: create"):
             SkippingIndex.create(folder, store=store)
