@@ -201,6 +201,6 @@ class BoundsCollector:
 
 
 def round_up(value: Anything, limit: int) -> Anything:
-    """Return a value of about `limit` bytes that is not below `value`; None if there is none."""
+    """Return a value of about `limit` bytes that is not below `value`; None if impossible."""
     cut = truncate(value, limit)
     return cut if cut == value else successor(cut)

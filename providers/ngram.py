@@ -139,7 +139,7 @@ class Ngram(BaseProvider):
         return BitsSet("filter", "layout", tuple(probes))
 
     def layouts(self) -> tuple[_Layout, ...]:
-        """Return the possible layouts: powers of 2, with few hashes or with those of the fpp."""
+        """Return the possible layouts: each size with few hashes and with those of the fpp."""
         sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
         few = min(_FEW, self.hashes)
         return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))

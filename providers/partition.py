@@ -1,4 +1,4 @@
-"""PARTITION: the value of a partition column, one a file. Every format stores it."""
+"""PARTITION: the value of a partition column, one value for each file. Every format has it."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
     """Return whether the values of a leaf are normalised values of a domain.
 
     Index types only get leaves that fit. Arrow would turn 1.5 into the integer 1, so that `x < 1.5`
-    lost the 1, and a store may compare text with numbers in its own way.
+    would lose the 1, and a store may compare text with numbers in its own way.
 
     >>> from providers.values import domain_of
     >>> integers = domain_of(pa.int32())

@@ -33,8 +33,8 @@ __all__ = ["matching_rows"]
 def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """Return for each row whether the predicate is true, as Spark compares.
 
-    `values` are those of the leaves' columns, normalised (`providers.values`) like the leaves' own.
-    Raises DefinitionError for a predicate with an Unknown part.
+    `values` has the values of each column of a leaf, normalised (`providers.values`) like the
+    leaf's own. Raises DefinitionError for a predicate with an Unknown part.
     """
 
     def leaf(node: Leaf | Unknown) -> pa.Array:

@@ -235,7 +235,7 @@ def truncate(value: Any, limit: int) -> Any:
 
 
 def successor(prefix: str | bytes) -> str | bytes | None:
-    r"""Return the smallest value above all values with a prefix; None if there is none.
+    r"""Return the smallest value above all values with a prefix; None if no value is above.
 
     >>> successor("az"), successor(b"a\xff"), successor("")
     ('a{', b'b', None)

@@ -57,7 +57,7 @@ _WIDTH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """Leaves, at least one of which must hold, and the rows (files) of the sample to look up.
+    """Leaves joined by OR, and the rows (files) of the sample to look up.
 
     `keys` are the values in the leaves: one leaf has all of them, or each leaf has one. `sources`
     is the number of the table's files that the keys came from; 0 if all files are looked up.
@@ -155,7 +155,7 @@ def estimate_remaining_by_tests(
 
 
 def translate_leaves(work: Work, leaves: Sequence[Leaf], *, of: str = "") -> IndexPredicate | None:
-    """Translate leaves, at least one of which must hold, to tests; None if one has no tests.
+    """Translate leaves, joined by OR, to tests; None if one has no tests.
 
     The sketches' names get the prefix `of`.
     """

@@ -200,7 +200,7 @@ def _schema(work: Sequence[Work]) -> pa.Schema:
 
 
 class ValuesCollector:
-    """Counts of one column of one file, and its values as far as they are counted."""
+    """Counts of one column of one file, and its distinct values until there are COUNTED."""
 
     def __init__(self, stored: pa.DataType) -> None:
         self.values = self._bounds = pa.array([], stored)

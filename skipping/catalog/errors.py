@@ -24,7 +24,7 @@ def refuse_plan(why: str) -> Refused:
 
 
 def as_refusal(error: Exception) -> Refused | None:
-    """Return the error that clients get for an exception, if it says which."""
+    """Return the error response that an exception stands for, or None."""
     match error:
         case Refused():
             return error

@@ -323,10 +323,10 @@ def _value(given: Any, of: IcebergType) -> Any:
         with localcontext(Context(prec=80)):
             scaled = round(exact, of.scale)
         if exact != scaled:  # PyIceberg would round it: x < 1.005 would lose 1.00
-            raise ValueError("no decimal of the column's")
+            raise ValueError("more digits than the column has")
         return str(scaled)
     if isinstance(given, float) and not math.isfinite(given):
-        raise ValueError("no number in JSON")
+        raise ValueError("not a number in JSON")
     if isinstance(of, FloatType) and isinstance(given, int | float):
         # JSON has a FLOAT in decimals, which Python parses to a DOUBLE near it.
         with np.errstate(over="ignore"):

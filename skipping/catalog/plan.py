@@ -8,7 +8,7 @@ partitions                  are compared exactly, because Spark does not evaluat
                             partitions again, and counts rows by the planned files.
 a plan without any file     lets Spark's DELETE change metadata only. If only the index prunes all
                             files, one of them stays in the plan, with its rows.
-a filter's columns          have names only, and a name can move to another column: see `filters`.
+a filter's columns          have only names, and a name can move to another column: see `filters`.
 rows that match             The lookup covers what any reader could return, the loosest reading of
                             `tables.iceberg.filters`: a file without the column, one older than a
                             widening, NaN and null match wherever any reader would return them.

@@ -409,7 +409,7 @@ def _refusal(error: Exception) -> Refused:
             return Refused(502, "ServiceFailureException", f"the upstream catalog: {error}")
         case SkippingError():
             return Refused(500, "ServiceFailureException", str(error))
-    # A fault of ours, which clients read as they read the others.
+    # Our own fault, in the form of the other errors.
     log.error("request failed: error=%s", type(error).__name__, exc_info=error)
     return Refused(500, "ServiceFailureException", "the request failed")
 

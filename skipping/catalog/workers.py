@@ -183,13 +183,13 @@ class Workers:
                 channel.send({"state": found.state}, sent, deadline=deadline)
             else:
                 return said, parts
-        raise Ended("too many messages")
+        raise Ended("it sent too many messages")
 
     def _send_file(
         self, channel: Channel, file: Future[_Begun] | None, left: int, deadline: float
     ) -> int:
         if file is None:
-            raise Ended("no such file")
+            raise Ended("it requested one file too many")
         size = 0
         try:
             piece, pieces = file.result(max(0.0, deadline - time.monotonic()))
@@ -304,7 +304,7 @@ _Begun: TypeAlias = tuple[bytes, Iterator[bytes]]
 def _begun(job: Job, locations: Any) -> Iterator[Future[_Begun]]:
     """Read files in order, some of them ahead; raise Ended."""
     if not isinstance(locations, list) or not all(isinstance(each, str) for each in locations):
-        raise Ended("not a list of locations")
+        raise Ended("it sent an invalid list of locations")
 
     def begin(location: str) -> _Begun:
         pieces = job.read(location)
@@ -407,14 +407,14 @@ def check_tasks(text: bytes) -> bytes:
         check_parts(text, _TASKS)
         said, write = _parse_json(b"{%b}" % text)
         if not {"file-scan-tasks"} <= said.keys() <= {"file-scan-tasks", "delete-files"}:
-            raise ValueError("no tasks")
+            raise ValueError("not a list of tasks")
         files = list(said.get("delete-files", ()))
         for task in said["file-scan-tasks"]:
             if not {"data-file"} <= task.keys() <= _TASK:
-                raise ValueError("no task")
+                raise ValueError("not a task")
             files.append(task["data-file"])
         if not all(file.keys() <= _FILE for file in files):
-            raise ValueError("no file")
+            raise ValueError("not a file")
     except (ValueError, TypeError, AttributeError) as error:
         message = "the process that read the table's metadata returned an invalid plan"
         raise Refused(500, "ServiceFailureException", message) from error

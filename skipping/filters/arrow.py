@@ -92,7 +92,7 @@ class Translated:
 
 
 def translate(expression: Any, columns: Mapping[str, TableColumn]) -> Translated:
-    """Translate an expression on the rows of a table; `columns` are keyed by their names there."""
+    """Translate an expression on the rows of a table; `columns` are by name in the rows."""
     try:
         tree = parse_expression(expression)
         named = frozenset(field_names(tree))

@@ -69,9 +69,7 @@ def is_elementwise(expression: Any) -> bool:
 
 
 def translate_polars(expression: Any, columns: Mapping[str, TableColumn]) -> Predicate:
-    """Translate an expression to a predicate for its rows; `columns` are keyed by their names
-    there.
-    """
+    """Translate an expression to a predicate for its rows; `columns` are by name in the rows."""
     try:
         return _Rows(columns).predicate(_tree(expression), wanted=True)
     except Exception as error:  # another release may write another form

@@ -107,7 +107,7 @@ def find_by_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None
 
 
 def move_to(indexed: IndexedColumn, column: TableColumn) -> IndexedColumn:
-    """Return the same index type on another column."""
+    """Return the definition of the same index type on another column."""
     return replace(
         indexed,
         identity=column.identity,

@@ -294,7 +294,7 @@ def alter_definition(
 def carry_over(
     store: IndexStore, old: Versioned[Definition], table: Table, providers: Sequence[str] = ()
 ) -> Versioned[Definition]:
-    """Define the index again for the table that replaced its table, and drop the old one."""
+    """Define the index for the table that replaced the old one, and drop the old definition."""
     new = _adapt_definition(old.value, table, providers)
     try:
         carried = Versioned(new, store.define(new, expect=None))

@@ -1,4 +1,4 @@
-"""Render the condition of WHERE in the language of an engine, with one walk of its tree for all."""
+"""Render the condition of WHERE in the language of an engine; all engines share the walk."""
 
 from __future__ import annotations
 

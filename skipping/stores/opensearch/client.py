@@ -202,7 +202,7 @@ class Client:
         size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> Iterator[Body]:
-        """Yield every hit, sorted by the fields `by`, which together are unique; `size` at a time.
+        """Yield every hit, `size` of them in a request, sorted by fields that together are unique.
 
         Raises TooMuch if the responses have more than `limits.TABLE` bytes together.
         """

@@ -98,7 +98,7 @@ class Wire:
         deadline: float,
         most: int | None = None,
     ) -> Reply:
-        """Send a request and return the response; raise Overdue, or StoreError if there is none.
+        """Send a request and return the response; raise Overdue, or StoreError without a response.
 
         Raises TooMuch for a response of more than `most` bytes (default `limits.RESPONSE`).
         """

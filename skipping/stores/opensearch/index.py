@@ -50,7 +50,7 @@ class Entries:
         self._name = record.entries
 
     def prepare(self, fields: dict[str, str]) -> None:
-        """Create the index or extend its mapping for these fields, and describe its columns."""
+        """Create the OpenSearch index, or extend its mapping, and describe its columns."""
         assert self.record.definition is not None
         # A build reserves the ordinals of all files before it writes the first.
         made = Definition.from_json(self.record.definition)
@@ -271,7 +271,7 @@ class Entries:
         size: int = PAGE_SIZE,
         timeout: float | None = None,
     ) -> Iterator[Body]:
-        """Yield every hit, sorted by fields that together are unique; `size` at a time."""
+        """Yield every hit, `size` in a request, sorted by fields that together are unique."""
         with self._there():
             yield from self._client.pages(self._name, body, by=order, size=size, timeout=timeout)
 

@@ -71,11 +71,11 @@ def unpack_pages(
         table = _table(source[PAGE])
         most -= len(table)
         if most < 0:  # a page of 3 KB can have two million
-            raise Damaged("its pages have more rows than there are documents")
+            raise Damaged("the pages have more rows than there are documents")
         tables.append(table.select([name for name in table.schema.names if name in wanted]))
         room -= tables[-1].nbytes
         if room < 0:
-            raise TooMuch(f"its pages have more than {limits.TABLE >> 20} MB, the limit of a read")
+            raise TooMuch(f"the pages have more than {limits.TABLE >> 20} MB, the limit of a read")
     named = [t.select(IDENTITY.names).filter(t["path"].is_valid()) for t in tables]
     entries = pa.concat_tables([IDENTITY.empty_table(), *named]).sort_by("ordinal")
     gone = pa.array(removed, pa.int64())

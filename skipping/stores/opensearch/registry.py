@@ -133,7 +133,7 @@ class Registry:
                     count = max(1, len(some) // 8)
                     continue
                 what = f"document {some[0][:80]!r} of {self._name}"
-                yield some[0], Foreign(f"{what} is too large to be one of ours: {error}")
+                yield some[0], Foreign(f"{what} is too large for a document of this store: {error}")
             else:
                 for hit in answer["hits"]["hits"]:
                     id = str(hit.get("_id"))
@@ -271,7 +271,9 @@ class Registry:
                 self.list_records(timeout=timeout)
                 key = self._keys.get(index, key)
             if not isinstance(key, str) or not _KEY.fullmatch(key):
-                raise Foreign(f"document {key!r:.90} of {self._name} is not one of ours")
+                raise Foreign(
+                    f"document {key!r:.90} of {self._name} is not a document of this store"
+                )
             self._keys[index] = key
         return self._keys[index]
 
@@ -357,7 +359,7 @@ def _parse_record(index: IndexId, said: Any) -> RegistryRecord:
         and isinstance(record.dropped, bool)
         and all(isinstance(name, str) and isinstance(type, str) for name, type in fields)
     ):
-        raise TypeError("a value of another type")
+        raise TypeError("a value has another type")
     return record
 
 

@@ -68,7 +68,7 @@ class IcebergTable:
         return distinct_files(pa.concat_tables([FILES.empty_table(), *listed]), "path")
 
     def changes(self, since: int, until: int) -> pa.Table | None:
-        """See `Table`. None if a snapshot has expired, in a v1 table, or for over _ADDED files."""
+        """See `Table`. None if a snapshot has expired, in v1 tables, and above _ADDED new files."""
         table, metadata = self._load()
         snapshots = metadata.between(since, until)
         if snapshots is None or sum(s.added for s in snapshots) > _ADDED:

@@ -29,7 +29,7 @@ _SCHEMES = {"s3": "s3a", "gcs": "gs"}
 
 @dataclass(frozen=True, slots=True)
 class ParquetFolder(UnloggedTable):
-    """A folder by its root, as Hadoop spells it (`file:/tmp/x y`); it is listed for each call.
+    """A folder by its root in Hadoop's form (`file:/tmp/x y`); it is listed for each call.
 
     `filesystem` and `schema` are those of the Dataset, if any; by default, the root's file system
     is used. `base` is the prefix of its paths in Spark (`file:`, `s3a://`).

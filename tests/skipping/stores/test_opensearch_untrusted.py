@@ -294,6 +294,6 @@ def test_a_document_that_is_too_large_stops_its_own_table(
     monkeypatch.setattr(limits, "DOCUMENTS", 1 << 20)
     sane, faulty = sorted(store.definitions(), key=lambda each: each.value.fault is not None)
     assert sane.value == OTHER
-    assert "too large to be one of ours" in str(faulty.value.fault)
+    assert "too large for a document of this store" in str(faulty.value.fault)
     with pytest.raises(StoreError, match="more than 1 MB"):
         answers(store)

@@ -299,7 +299,9 @@ def test_an_index_claimed_by_a_foreign_document(opensearch: str) -> None:
         alter_registry(store, lambda source: source.update(key="0"), id=id)
         kept = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
         store._client.call("DELETE", kept, refresh="true")
-        with pytest.raises(StoreError, match=r"not an index of this store|not one of ours"):
+        with pytest.raises(
+            StoreError, match=r"not an index of this store|not a document of this store"
+        ):
             at(store, opensearch).erase("i")
 
 
