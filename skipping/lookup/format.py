@@ -23,9 +23,7 @@ from providers.predicate import (
 from providers.tuples import decode_tuple, part_types
 from providers.values import Value
 
-_SHOWN = 3
-"""Maximum of keys, ranges or prefixes to show."""
-
+_SHOWN = 3  # maximum of keys, ranges or prefixes to show
 _EPOCH = datetime(1970, 1, 1)
 
 

@@ -26,11 +26,8 @@ from skipping.parser.networks import read_network, texts_of
 LONGEST = 1 << 13
 """Maximum number of characters of a condition; parsing them takes 0.1 s."""
 
-_MOST = 1_000
-"""Maximum number of tests in one condition: Spark plans a chain of tests recursively."""
-
-_DEEPEST = 50
-"""Maximum number of parentheses and NOTs around one test."""
+_MOST = 1_000  # maximum number of tests in one condition: Spark plans a chain of tests recursively
+_DEEPEST = 50  # maximum number of parentheses and NOTs around one test
 
 Typed: TypeAlias = Literal["date", "timestamp", "timestamp_ntz", "timestamp_ltz"]
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | None

@@ -10,9 +10,7 @@ from providers.errors import StatementError
 from skipping.parser.lexer import TOKEN, tokenize
 
 _MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-_WINDOW = 88
-"""Number of characters that are shown of a longer line."""
-
+_WINDOW = 88  # number of characters that are shown of a longer line
 _NAMES = {
     "TABLE": "a table name",
     "SCOPE": "a catalog or catalog.database",

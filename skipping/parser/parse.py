@@ -28,8 +28,7 @@ from skipping.parser.statements import (
 _LONGEST = 1 << 16
 """Maximum number of characters of a statement. Parsing time can grow with its square."""
 
-_LONGEST_QUERY = 1 << 20
-"""The same for statements with a query, which Spark parses."""
+_LONGEST_QUERY = 1 << 20  # the same for statements with a query, which Spark parses
 
 
 @lru_cache(maxsize=8)  # Java first asks for the result's columns of a statement, then runs it

@@ -35,23 +35,17 @@ from skipping.streaming.source import FileEvents
 
 log = logging.getLogger("skipping")
 
-_LONGEST = 300.0
-"""Maximum pause in seconds before a failed query is started again."""
+_LONGEST = 300.0  # maximum pause in seconds before a failed query is started again
 
 STOP_TIMEOUT = 10.0
 """Stop timeout in seconds."""
 
-_LONGEST_TEXT = 1_000
-"""Maximum number of characters of an error that are logged and stored."""
-
+_LONGEST_TEXT = 1_000  # maximum number of characters of an error that are logged and stored
 _NUMBERS = re.compile(r"\b[0-9a-f-]{8,}\b|[0-9]+")
 """Numbers and query ids. They are ignored when errors are compared."""
 
-_LOCATION_TTL = 60.0
-"""Seconds for which the location of a table is cached."""
-
-_LOGGED = 100
-"""Maximum number of different errors that are remembered, to log each only once."""
+_LOCATION_TTL = 60.0  # seconds for which the location of a table is cached
+_LOGGED = 100  # maximum number of different errors that are remembered, to log each only once
 
 
 class State(Enum):

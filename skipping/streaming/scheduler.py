@@ -26,8 +26,7 @@ _STARTING, _WORKING, _ALL = 4, 16, 64
 """Maximum numbers of worker threads in this process: that start queries; that start or stop
 queries; and of all threads, including those that hang."""
 
-_HANGING = 30.0
-"""Seconds after which starting or stopping a query counts as hanging."""
+_HANGING = 30.0  # seconds after which starting or stopping a query counts as hanging
 
 QUEUED = math.inf
 """The value of `Scheduled.busy` while its work waits for a thread."""

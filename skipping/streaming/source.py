@@ -22,9 +22,7 @@ from providers.errors import TableError
 from skipping.sources.rows import frame_of_rows
 from skipping.streaming.protocols import MaintainedIndex
 
-_REFERENCES = 8
-"""Number of recent results that Python keeps alive for Java: see `_keep_alive`."""
-
+_REFERENCES = 8  # number of recent results that Python keeps alive for Java: see `_keep_alive`
 _SCHEMA = "version bigint, change string, path string, size bigint"
 
 
