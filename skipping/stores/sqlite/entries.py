@@ -82,7 +82,8 @@ def place(parts: Parts, entries: pa.Table, generation: Generation) -> Placed:
     """
     named, record = entries.select(IDENTITY.names), parts.record
     ordinals, files = entries["ordinal"].to_pylist(), list(identities(entries))
-    owners = dict(_find_entries(parts, "ordinal", ordinals))
+    used = [ordinal for ordinal in ordinals if ordinal < record.below]
+    owners = dict(_find_entries(parts, "ordinal", used))
     holders = {i: o for o, i in _find_entries(parts, "path", entries["path"].to_pylist())}
     gone = set(np.intersect1d(ordinals_of(parts[REMOVED]), ordinals).tolist())
     rows = place_rows(ordinals, files, holders, owners, removed=gone, end=record.next)
