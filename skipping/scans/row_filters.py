@@ -78,12 +78,16 @@ def top_level(columns: Columns, schema: pa.Schema) -> dict[str, TableColumn]:
     return {f.name: replace(column, read_as=f.type) for f, column in named if column is not None}
 
 
-def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Schema) -> RowTest:
-    found = translate(expression, top_level(columns, schema))
-    names = schema.names if found.columns is None else sorted(found.columns)
+def _check_names(names: Iterable[str], schema: pa.Schema) -> None:
     for name in names:
         if name not in schema.names:
             raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+
+
+def _expression_test(expression: pc.Expression, columns: Columns, schema: pa.Schema) -> RowTest:
+    found = translate(expression, top_level(columns, schema))
+    names = schema.names if found.columns is None else sorted(found.columns)
+    _check_names(names, schema)
     # Read in the table's order, not in the scan's: `pc.field(0)` is the table's first column.
     read = tuple(name for name in schema.names if name in names) or tuple(schema.names[:1])
 
@@ -109,9 +113,7 @@ def _polars_test(expression: Any, columns: Columns, schema: pa.Schema) -> RowTes
             "index.scan().to_polars().filter(...)"
         )
     names = tuple(dict.fromkeys(expression.meta.root_names()))
-    for name in names:
-        if name not in schema.names:
-            raise DefinitionError(f"no column {name}: there are {', '.join(schema.names)}")
+    _check_names(names, schema)
 
     def mask(table: pa.Table) -> pa.Array:
         found = pl.DataFrame(table.select(names or schema.names[:1])).select(passes=expression)

@@ -13,10 +13,10 @@ from providers.errors import TableError
 from skipping.model.definition import TableId
 from skipping.tables import FILES
 
-__all__ = ["UnloggedTable", "digest_of"]
+__all__ = ["UnloggedTable"]
 
 
-def digest_of(files: pa.Table) -> int:
+def _digest_of(files: pa.Table) -> int:
     """Return a digest of the paths, sizes and times of files (FILES, sorted by path)."""
     digest = hashlib.blake2b(digest_size=8)
     for row in zip(*(files[n].to_pylist() for n in ("path", "size", "stamp")), strict=True):
@@ -50,7 +50,7 @@ class UnloggedTable(ABC):
     def version(self) -> int:
         """Return a digest of paths, sizes and times; raise TableError if the table is gone."""
         files = self._list_files()
-        version = digest_of(files)
+        version = _digest_of(files)
         self._listed.clear()
         self._listed[version] = files
         return version
@@ -67,6 +67,6 @@ class UnloggedTable(ABC):
         if version in self._listed:
             return self._listed[version]
         files = self._list_files()
-        if version is not None and digest_of(files) != version:
+        if version is not None and _digest_of(files) != version:
             raise TableError(f"{self.root} has no log: its older files cannot be listed")
         return files
