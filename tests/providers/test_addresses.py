@@ -41,7 +41,7 @@ def text(rng: random.Random) -> str:
 def test_no_row_is_lost() -> None:
     rng = random.Random(5)
     skipped_in_all = 0
-    for _ in range(60):
+    for _ in range(20):
         files: list[FILE] = [[text(rng) for _ in range(rng.choice([1, 4, 40]))] for _ in range(5)]
         files += [[None], [], [None, "10.1.2.3"]]
         kept = index(files, parts=rng.choice([1, 3]), n=rng.choice([2, 4, 16]))
@@ -54,7 +54,7 @@ def test_no_row_is_lost() -> None:
                 lost = {i for i in skipped if matches(leaf, files[i])}
                 assert not lost, (leaf, [(files[i], kept.sketches[i]) for i in lost])
                 skipped_in_all += len(skipped)
-    assert skipped_in_all > 3_000
+    assert skipped_in_all > 1_000
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ from rewrite import Explanation
 Query: TypeAlias = str | Callable[[SparkSession], DataFrame]
 
 ENABLED = "spark.skipping.enabled"
+# Compiling a query over a few rows takes longer than interpreting it.
+UNCOMPILED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+CONTROL = {ENABLED: "false", **UNCOMPILED}
 OWN_BOUNDS = "delta.dataSkippingNumIndexedCols"
 
 
@@ -144,7 +150,7 @@ def same_rows(
     With skipping, some files hold `garbage`, so the query fails if it opens one of them.
     """
     with settings(spark, conf or {}):
-        with settings(spark, {ENABLED: "false"}):
+        with settings(spark, CONTROL):
             control = run(spark, query)
             expected = spelled(control.collect())
             without = opened(control)
@@ -176,7 +182,7 @@ def reads_all(spark: SparkSession, query: Query, why: str) -> Compared:
 
 def matching(spark: SparkSession, table: str, condition: str) -> set[Path]:
     """Return the files that contain a matching row, without use of an index."""
-    with settings(spark, {ENABLED: "false"}):
+    with settings(spark, CONTROL):
         found = spark.sql(
             f"SELECT DISTINCT {_file(spark, table)} AS p FROM {table} WHERE {condition}"
         )
@@ -190,7 +196,7 @@ def _file(spark: SparkSession, table: str) -> str:
 def exact(spark: SparkSession, table: str, condition: str) -> Compared:
     """Assert `same_rows` of a condition, and that exactly the files with a match were opened."""
     rest = f"FROM {table} WHERE {condition}"
-    with settings(spark, {ENABLED: "false"}):
+    with settings(spark, CONTROL):
         # One scan returns the rows and their files.
         control = spark.sql(f"SELECT *, {_file(spark, table)} AS in_file {rest}")
         *columns, _ = control.schema
@@ -221,13 +227,6 @@ class Batch:
         return self.total - self.opened
 
 
-# Compiling code for a hundred operands takes longer than running the query.
-UNCOMPILED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
 def batch(
     spark: SparkSession,
     table: str,
@@ -244,7 +243,7 @@ def batch(
     a value has no Python object.
     """
     flags = ", ".join(f"({condition}) AS q{n}" for n, condition in enumerate(conditions))
-    with settings(spark, {ENABLED: "false", **UNCOMPILED}):
+    with settings(spark, CONTROL):
         control = spark.sql(
             f"SELECT {shown}, {_file(spark, table)} AS in_file, {flags} FROM {table}"
         )
