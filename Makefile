@@ -55,7 +55,7 @@ test-all: test test-more test-nightly  ## everything but the soak
 
 jars: $(BIN)/.jars  ## fetch what Spark needs, once, before several processes want it
 
-$(BIN)/.jars: $(BIN)/.installed rewrite/jars.py
+$(BIN)/.jars: rewrite/jar_cache.py | jar
 	cd $$(mktemp -d) && $(CURDIR)/$(BIN)/python -c 'import rewrite; \
 	  from pyspark.sql import SparkSession; \
 	  builder = SparkSession.builder.config("spark.jars.packages", "org.xerial:sqlite-jdbc:3.54.1.0"); \

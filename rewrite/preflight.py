@@ -131,7 +131,7 @@ def _has_extension(spark: SparkSession) -> bool:
 
 def _require_jar(jar: _Jar, loader: Any) -> bool:
     """Return whether a format is present; raise SessionError for an unsupported release."""
-    # Look for a resource instead of loading the class: see `_origin` in bridge/compiler.py.
+    # Look for a resource instead of loading the class: see `_origin` in bridge/classes.py.
     found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
     if found is None:
         return False
