@@ -131,7 +131,8 @@ def _has_extension(spark: SparkSession) -> bool:
 
 def _require_jar(jar: _Jar, loader: Any) -> bool:
     """Return whether a format is present; raise SessionError for an unsupported release."""
-    # Look for a resource instead of loading the class: see `_origin` in bridge/classes.py.
+    # Not loading the class and catching the exception: to convert it, PySpark reads the session's
+    # settings, which builds the plan rules, and then ours cannot be added.
     found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
     if found is None:
         return False
