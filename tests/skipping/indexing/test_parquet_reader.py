@@ -288,7 +288,7 @@ def test_another_case_and_two_cases_are_unknown(tmp_path: Path) -> None:
     path = write(tmp_path / "f", {"Id": [1], "k": [2], "K": [3], "S": [{"a": 4}]})
     assert "Id" in one(path, column("id", "bigint"))
     assert "k, K" in one(path, column("k", "bigint"))
-    assert "S for s" in one(path, column("s.a", "bigint", path=("s", "a")))
+    assert "has S, the table expects s" in one(path, column("s.a", "bigint", path=("s", "a")))
     assert one(path, column("Id", "bigint")) == ({1}, 0)
 
 
