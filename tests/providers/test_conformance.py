@@ -57,7 +57,7 @@ def skipped(kind: Kind, spark_type: str, files: list[FILE], predicate: Predicate
             case _:
                 return index.provider.rewrite(node) or AllOf(())
 
-    sketches = index.table()
+    sketches = index.table
     asked = simplify(map_leaves(predicate, lambda leaf: normalise(leaf, index.type)))
     named = map_tests(translate(asked), lambda test: replace(test, sketch=f"s0{test.sketch}"))
     return set(
