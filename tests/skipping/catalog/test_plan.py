@@ -261,6 +261,6 @@ def test_pyiceberg_reads_manifests_as_version_2() -> None:
 def test_another_release_of_pyiceberg_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyiceberg, "__version__", "0.13.1")
     with pytest.raises(
-        ImportError, match=r"PyIceberg 0\.13\.1 is here, .* 0\.12 only: pip install"
+        ImportError, match=r"PyIceberg 0\.13\.1 is installed, .* only with 0\.12: pip install"
     ):
         importlib.reload(pyiceberg_internals)

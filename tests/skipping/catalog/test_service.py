@@ -360,7 +360,10 @@ def test_command_lines(
             ["--upstream", "http://h", *store, "--conf", "spark.skipping.opensearch.password=x"],
             "environment only",
         ),
-        (["--upstream", "http://h", *store, "--conf", "spark.skipping.nothing=x"], "no setting"),
+        (
+            ["--upstream", "http://h", *store, "--conf", "spark.skipping.nothing=x"],
+            "unknown setting",
+        ),
         (["--upstream", "http://h", *store, "--host", "no.such.host.invalid"], "no catalog"),
         (["--upstream", "http://h", *store, "--key", str(short)], "32 random bytes or more"),
         (["--upstream", "http://h", *store, "--key", f"{short}.not"], "no catalog"),

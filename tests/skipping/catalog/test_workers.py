@@ -324,7 +324,7 @@ def test_closing_ends_all_processes(tables: Tables) -> None:
     made.close()
     until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in pids[1:]))
     assert made._starter is None
-    with pytest.raises(Refused, match="ends"):
+    with pytest.raises(Refused, match="shutting down"):
         tasks(made, job(tables))
 
 
@@ -497,7 +497,7 @@ def test_predicates_survive_the_way(tables: Tables) -> None:
     ],
 )
 def test_predicates_of_a_worker_are_checked(forged: Any) -> None:
-    with pytest.raises(ValueError, match=r"^no |^a |has no|invalid"):
+    with pytest.raises(ValueError, match=r"^not |cannot be indexed|invalid"):
         read_predicate(forged)
     deep: Any = {"is": "unknown"}
     for _ in range(300):

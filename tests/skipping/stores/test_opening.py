@@ -56,7 +56,9 @@ def test_open_store_finds_files(url: str, location: str) -> None:
     ],
 )
 def test_open_store_refuses_the_rest(url: str) -> None:
-    with pytest.raises(SettingError, match="supported are") as raised:
+    with pytest.raises(
+        SettingError, match="supported are|must not have a user or password"
+    ) as raised:
         open_store(url)
     assert "secret" not in str(raised.value)
 
@@ -182,7 +184,7 @@ def test_no_password_over_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("127.0.0.1", "[::1]", "localhost"):
         assert open_address(session(), **{**plain, "store": f"opensearch://{host}"}) == given
     assert open_address(session(opensearch_insecure="true"), **plain) == given
-    with pytest.raises(SettingError, match="counts only"):
+    with pytest.raises(SettingError, match="has no effect"):
         open_address(session(), opensearch_insecure="true", **plain)
     monkeypatch.setenv(INSECURE, "true")
     assert open_address(session(), **plain) == given
