@@ -364,9 +364,9 @@ def test_command_lines(
             ["--upstream", "http://h", *store, "--conf", "spark.skipping.nothing=x"],
             "unknown setting",
         ),
-        (["--upstream", "http://h", *store, "--host", "no.such.host.invalid"], "no catalog"),
+        (["--upstream", "http://h", *store, "--host", "no.such.host.invalid"], "cannot start"),
         (["--upstream", "http://h", *store, "--key", str(short)], "32 random bytes or more"),
-        (["--upstream", "http://h", *store, "--key", f"{short}.not"], "no catalog"),
+        (["--upstream", "http://h", *store, "--key", f"{short}.not"], "cannot start"),
     ):
         assert main(["catalog", *arguments]) == 1
         assert why in capsys.readouterr().err
