@@ -46,8 +46,6 @@ from providers.predicate import Compare as Comparison
 from providers.simplify import simplify
 from providers.values import Domain, domain_of
 
-__all__ = ["Addresses"]
-
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _IPV4 = r"\A" + r"\.".join(f"(?P<o{i}>{_OCTET[1:-1]})" for i in range(4)) + r"\z"
 _OCTETS = re.compile(rf"(?:{_OCTET}\.){{1,3}}")

@@ -19,8 +19,6 @@ from providers.index_predicate import IndexPredicate
 from providers.predicate import Leaf
 from providers.values import Domain
 
-__all__ = ["BaseProvider", "Collector", "Column", "Field", "Layout", "Param", "SkippingProvider"]
-
 Param: TypeAlias = int | float | str | bool
 
 

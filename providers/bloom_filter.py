@@ -28,8 +28,6 @@ from providers.predicate import Compare as Comparison
 from providers.predicate import In, IsNull, Leaf
 from providers.values import Domain
 
-__all__ = ["BloomFilter"]
-
 FPP = 0.01
 """Default false-positive rate: the fraction of files without a key that it does not prune."""
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Words", "hashes", "keys_of", "word"]
-
 Words: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 """A row for each key, a column for each slice: numbers before the modulus by the slice's bits."""
 

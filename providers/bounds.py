@@ -37,16 +37,6 @@ from providers.predicate import (
 from providers.predicate import Compare as Comparison
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = [
-    "LONGEST",
-    "BoundsCollector",
-    "BoundsProvider",
-    "fields",
-    "rename",
-    "rewrite",
-    "round_up",
-]
-
 TELLING = 64
 """Bytes of a text or binary bound that are stored after the common prefix of min and max."""
 

@@ -17,23 +17,6 @@ SkippingError
 
 from __future__ import annotations
 
-__all__ = [
-    "Conflict",
-    "Damaged",
-    "DefinitionError",
-    "NoIndex",
-    "NoStore",
-    "Rewound",
-    "SessionError",
-    "SettingError",
-    "SkippingError",
-    "StatementError",
-    "StoreError",
-    "TableError",
-    "WrongAnswer",
-    "first_line",
-]
-
 
 def first_line(error: object) -> str:
     r"""Return the text of an error without a Java stack trace; without a text, its type.

@@ -29,8 +29,6 @@ from providers.index_predicate import (
 from providers.predicate import Op
 from providers.values import Value, compare
 
-__all__ = ["find_prunable_rows", "holds"]
-
 Mask = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[np.int64]
 

@@ -45,26 +45,6 @@ from pyroaring import BitMap
 from providers.predicate import Joined, Op, fold, walk
 from providers.values import Value
 
-__all__ = [
-    "AllOf",
-    "AlwaysFalse",
-    "AnyOf",
-    "BitsSet",
-    "Contains",
-    "ContainsOther",
-    "ContainsRange",
-    "FieldCompare",
-    "IndexPredicate",
-    "NotWithin",
-    "Overlaps",
-    "OverlapsRange",
-    "Test",
-    "find_prunable",
-    "has_always_false",
-    "map_tests",
-    "tests",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FieldCompare:

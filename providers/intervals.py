@@ -23,16 +23,6 @@ from providers.predicate import Compare as Comparison
 from providers.predicate import IsNull, Leaf
 from providers.values import Domain, common_prefix, successor, truncate
 
-__all__ = [
-    "COUNT",
-    "MOST",
-    "TELLING",
-    "IntervalsCollector",
-    "IntervalsProvider",
-    "fields",
-    "rewrite",
-]
-
 COUNT = 16
 """Default number of intervals of a file."""
 

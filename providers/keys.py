@@ -22,8 +22,6 @@ import pyarrow.compute as pc
 from providers.predicate import In
 from providers.values import canonical_type, domain_of, encode
 
-__all__ = ["Keys", "as_column", "of_pandas", "plain_values"]
-
 _EXACT = 2**53
 """Doubles represent all integers up to this exactly."""
 

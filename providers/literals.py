@@ -53,8 +53,6 @@ from providers.predicate import (
 )
 from providers.values import Domain, domain_of, encode
 
-__all__ = ["normalise_leaf"]
-
 _DAY = 86_400_000_000
 _DIGITS = 38  # digits of Spark's decimals
 _NEVER = Or(())

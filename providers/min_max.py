@@ -10,8 +10,6 @@ from providers.base import Column, Param
 from providers.bounds import BoundsProvider
 from providers.tuples import refuse_tuples
 
-__all__ = ["MinMax"]
-
 
 @dataclass(frozen=True, slots=True)
 class MinMax(BoundsProvider):

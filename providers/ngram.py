@@ -26,8 +26,6 @@ from providers.index_predicate import AllOf, BitsSet, FieldCompare, IndexPredica
 from providers.predicate import Compare as Comparison
 from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith, StartsWithAny
 
-__all__ = ["Ngram"]
-
 N, SHORTEST, LONGEST = 3, 2, 8
 """Code points of an n-gram: the default, and the limits."""
 

@@ -10,8 +10,6 @@ from providers.base import Column, Param
 from providers.bounds import BoundsProvider
 from providers.errors import DefinitionError
 
-__all__ = ["Partition"]
-
 
 @dataclass(frozen=True, slots=True)
 class Partition(BoundsProvider):

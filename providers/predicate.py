@@ -20,35 +20,6 @@ import pyarrow.compute as pc
 
 from providers.values import Domain
 
-__all__ = [
-    "FLIPPED",
-    "OPPOSITE",
-    "And",
-    "Between",
-    "Compare",
-    "Contains",
-    "EndsWith",
-    "In",
-    "IsNull",
-    "Joined",
-    "Leaf",
-    "Op",
-    "Or",
-    "Predicate",
-    "StartsWith",
-    "StartsWithAny",
-    "Unknown",
-    "Within",
-    "fits",
-    "fold",
-    "label",
-    "leaves",
-    "map_leaves",
-    "negate",
-    "walk",
-    "wildcards",
-]
-
 _T = TypeVar("_T")
 Op: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">="]
 

@@ -16,8 +16,6 @@ from providers.predicate import Leaf
 from providers.tuples import refuse_tuples
 from providers.values import Domain
 
-__all__ = ["Ranges"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ranges(intervals.IntervalsProvider):

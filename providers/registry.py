@@ -10,8 +10,6 @@ from importlib.metadata import EntryPoint, entry_points
 from providers.base import SkippingProvider
 from providers.errors import DefinitionError, SettingError
 
-__all__ = ["ENTRY_POINTS", "find", "kinds"]
-
 ENTRY_POINTS = "skipping.providers"
 """The group of entry points that index types register in, also those of this project."""
 

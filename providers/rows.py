@@ -27,8 +27,6 @@ from providers.predicate import (
 )
 from providers.values import compare
 
-__all__ = ["matching_rows"]
-
 
 def matching_rows(predicate: Predicate, values: Mapping[str, pa.Array], rows: int) -> pa.Array:
     """Return for each row whether the predicate is true, as Spark compares.

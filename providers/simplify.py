@@ -21,8 +21,6 @@ from providers.predicate import (
     fold,
 )
 
-__all__ = ["simplify"]
-
 _BOUNDS = ("<", "<=", ">", ">=")
 
 _Range: TypeAlias = tuple[Any, Any]

@@ -23,17 +23,6 @@ from providers.base import Column
 from providers.errors import DefinitionError
 from providers.values import Domain, Value, arrow_type, domain_of
 
-__all__ = [
-    "TUPLE",
-    "decode_tuple",
-    "domain_of_type",
-    "encode_tuples",
-    "part_types",
-    "refuse_tuples",
-    "tuple_domain",
-    "tuple_type",
-]
-
 TUPLE = "tuple("
 """The prefix of the name of a domain of tuples."""
 

@@ -37,8 +37,6 @@ from providers.predicate import Compare as Comparison
 from providers.predicate import Contains as Substring
 from providers.values import Domain, successor
 
-__all__ = ["ValueList"]
-
 OVERFLOW = "o"
 """The part of the sketch with the bounds of files with too many values. It is a separate part, so
 that the list of such a file is still unknown to an older release.

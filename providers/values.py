@@ -33,19 +33,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Domain",
-    "Value",
-    "arrow_type",
-    "canonical_type",
-    "common_prefix",
-    "compare",
-    "domain_of",
-    "encode",
-    "successor",
-    "truncate",
-]
-
 Value: TypeAlias = int | str | bytes
 """One normalised value, as a Python object."""
 

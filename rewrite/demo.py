@@ -22,8 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 import rewrite
 from rewrite.observe.explain import Explanation
 
-__all__ = ["flights", "main", "planes", "write_by_day"]
-
 QUERY = """SELECT model, dest, count(*) AS flights
 FROM flights JOIN planes USING (tailnum)
 WHERE planes.engine = 'Turbo-prop' GROUP BY ALL"""

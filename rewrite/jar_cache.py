@@ -26,8 +26,6 @@ from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
-__all__ = ["Jars"]
-
 log = logging.getLogger("skipping")
 
 _SETTINGS = ("packages", "excludes", "repositories", "ivy", "ivySettings")

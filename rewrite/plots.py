@@ -17,8 +17,6 @@ from skipping.plots import KEPT, PRUNED, format_count, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_history", "funnel", "over_time"]
-
 
 def funnel(explained: Explanation | ScanPlan, *, ax: Axes | None = None) -> Axes:
     """Draw how many files remain after each step of a scan.

@@ -21,18 +21,6 @@ from pyspark.sql import SparkSession
 from providers.errors import SessionError
 from skipping.requirements import DELTA, ICEBERG, INSTALL, SPARK, require_release
 
-__all__ = [
-    "DELTA_CATALOG",
-    "DELTA_EXTENSION",
-    "ICEBERG_JAR",
-    "connect_error",
-    "is_submitted",
-    "require_extension",
-    "require_java",
-    "require_session",
-    "selects_connect",
-]
-
 log = logging.getLogger("skipping")
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"

@@ -25,8 +25,6 @@ from rewrite.session import session
 from skipping.index import SkippingIndex
 from skipping.streaming.jobs import start_all, stop_all
 
-__all__ = ["main"]
-
 log = logging.getLogger("skipping")
 
 _STOP_TIMEOUT = 20.0

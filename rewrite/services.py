@@ -24,8 +24,6 @@ from pyspark.sql import SparkSession
 from providers.errors import SessionError, SettingError, first_line
 from skipping.config.settings import PREFIX, SETTINGS
 
-__all__ = ["Address", "Connect", "Health", "Service", "Thrift", "fix_settings"]
-
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _TOKEN = "spark.connect.authenticate.token"
 _AUTHENTICATION = "spark.hadoop.hive.server2.authentication"

@@ -34,8 +34,6 @@ from skipping.parser.lexer import is_ours
 from skipping.progress import in_notebook
 from skipping.requirements import require_delta
 
-__all__ = ["Session", "disable", "enable", "session"]
-
 log = logging.getLogger("skipping")
 
 FORMATS = ("delta", "iceberg")

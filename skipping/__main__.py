@@ -40,7 +40,6 @@ from skipping.stores.open import open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["main"]
 
 _PACKAGE = "lakehouse-file-skipping"
 _STORE = f"{PREFIX}store"

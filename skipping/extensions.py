@@ -12,8 +12,6 @@ from skipping.parser.statements import Report
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Analysed", "Extensions", "extend", "find_extensions"]
-
 
 class Analysed(Protocol):
     """An analyzed SQL expression: the Java object `IndexedExpression`, called by py4j."""

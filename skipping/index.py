@@ -58,8 +58,6 @@ if TYPE_CHECKING:
     from skipping.scans.join import JoinScan
     from skipping.scans.verification import Verification
 
-__all__ = ["SkippingIndex"]
-
 
 class SkippingIndex:
     """The index of one table in one store.

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from skipping.index import SkippingIndex
 
-__all__ = ["KEPT", "PRUNED", "FileMap", "draw_files", "file_map", "format_count", "new_axes"]
 
 KEPT, PRUNED, NEUTRAL = "#c8553d", "#a3b3c2", "#4878a8"
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-__all__ = ["in_notebook", "progress"]
-
 log = logging.getLogger("skipping.progress")
 
 _SOON, _EVERY = 0.5, 5.0

@@ -6,17 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from os.path import dirname, join, realpath
 
-__all__ = [
-    "DELTA",
-    "ICEBERG",
-    "INSTALL",
-    "SPARK",
-    "require_delta",
-    "require_own",
-    "require_release",
-    "require_spark",
-]
-
 SPARK = "4.1"
 """The supported release of Spark; the hooks depend on its plans."""
 

@@ -32,8 +32,6 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import AUTH_COMMAND_NAME, END, OUTPUT_VOID_COMMAND, Py4JError
 from pyspark.java_gateway import ensure_callback_server_started
 
-__all__ = ["Guarded", "authenticate", "make_secret", "seal"]
-
 log = logging.getLogger("skipping")
 
 _LENGTH = 64

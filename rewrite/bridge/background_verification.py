@@ -29,8 +29,6 @@ from skipping.sources.stored import stored_name
 from skipping.stores import find_identities
 from skipping.tables.open import open_table
 
-__all__ = ["Alarm", "BackgroundVerification", "LookupSample"]
-
 log = logging.getLogger("skipping")
 
 _QUEUE = 32

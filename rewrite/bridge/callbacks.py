@@ -34,8 +34,6 @@ from skipping.model.definition import Definition, TableId
 from skipping.parser.lexer import is_ours
 from skipping.parser.networks import in_network
 
-__all__ = ["Answers", "Statements", "describe_indexes", "find_original_error", "table_key"]
-
 log = logging.getLogger("skipping")
 
 _REMEMBERED = 256

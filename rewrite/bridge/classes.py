@@ -10,8 +10,6 @@ from typing import Any
 from providers.errors import SessionError
 from skipping.requirements import SPARK
 
-__all__ = ["Classes", "find_jar"]
-
 _JARS = Path(__file__).parents[1] / "jars"
 
 _DIGEST = "rewrite/jvm/sources.sha256"

@@ -14,8 +14,6 @@ from typing import Any
 
 from skipping.model.identifiers import printable, shown_path
 
-__all__ = ["Counting", "TableCounters", "metrics", "totals"]
-
 log = logging.getLogger("skipping.counters")
 
 

@@ -24,8 +24,6 @@ from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import settings_of, store_of
 from skipping.tables.bounds import rules_as_json
 
-__all__ = ["Hooks", "analyze_expression", "find_hooks"]
-
 _hooks: dict[tuple[str, int], Hooks] = {}
 """By application and extensions; a session and its clones share one extensions object."""
 

@@ -16,8 +16,6 @@ from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import store_of
 
-__all__ = ["LookupCache"]
-
 _MOST = 64
 """Maximum number of cached settings, and of lookups; the least recently used are removed."""
 

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from providers.errors import SkippingError
 
-__all__ = ["Folder"]
-
 _NAME = re.compile(r"skipping-([0-9]+)-([0-9]+)-\w+")
 _MESSAGE = re.compile(r"[0-9a-f-]{36}\.message")
 

@@ -37,8 +37,6 @@ from rewrite.bridge import protocol
 from skipping.lookup.translate import QueryColumn, composite_column
 from skipping.model.definition import IndexedColumn
 
-__all__ = ["Message", "Reader", "read_message"]
-
 Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """A header and its buffers."""
 

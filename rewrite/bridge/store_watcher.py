@@ -19,8 +19,6 @@ from rewrite.bridge.counters import Counting
 from rewrite.bridge.lookup_cache import LookupCache
 from skipping.lookup.lookup import Lookup
 
-__all__ = ["StoreWatcher"]
-
 _SHORTEST, _LONGEST = 0.2, 60.0
 """Limits in seconds for the time between two reads of a store, which `cache.ttl` sets."""
 

@@ -19,18 +19,6 @@ from skipping.lookup.scan_plan import FunnelStep, KeySet, ScanPlan
 from skipping.model.identifiers import hide_passwords, printable, shown_path
 from skipping.parser.lexer import first_line
 
-__all__ = [
-    "Explanation",
-    "explain",
-    "explain_plan",
-    "read_action",
-    "read_scans",
-    "require_frame",
-    "require_hooks",
-    "statement_of",
-    "wait_for_records",
-]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation:

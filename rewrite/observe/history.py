@@ -23,8 +23,6 @@ from skipping.model.definition import TableId
 from skipping.parser.statements import ShowHistory
 from skipping.sources.rows import frame_of_rows
 
-__all__ = ["history", "list_unindexed_conditions", "rows_of_history"]
-
 
 def history(spark: SparkSession) -> DataFrame:
     """Return one row for each file scan of the application's last 100 executions, oldest first.

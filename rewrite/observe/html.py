@@ -11,8 +11,6 @@ from html import escape
 
 from skipping.lookup.scan_plan import FunnelRow, ScanPlan, format_bytes
 
-__all__ = ["render"]
-
 _LIGHT = (
     "--ink:#1f2933;--quiet:#5d6b79;--paper:#fff;--line:#e1e6eb;--track:#eef1f4;"
     "--left:#4878a8;--gone:#a3b3c2;--kept:#c8553d;--rows:#7a6ba8;--warn:#9a5b00"

@@ -11,8 +11,6 @@ from providers.errors import SessionError
 from rewrite.bridge.counters import TableCounters, metrics, totals
 from rewrite.observe.explain import require_hooks, wait_for_records
 
-__all__ = ["PrometheusCollector", "counters"]
-
 
 def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
     """Return counters for each table, summed over the session and its clones since `enable`.

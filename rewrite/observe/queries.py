@@ -18,8 +18,6 @@ from providers.errors import SessionError, StatementError
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import after_gap
 
-__all__ = ["active_session", "frame_of", "plan_of"]
-
 _WRITES = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",

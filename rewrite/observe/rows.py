@@ -9,8 +9,6 @@ from pyspark.sql.types import StructType
 
 from skipping.lookup.scan_plan import ScanPlan
 
-__all__ = ["describe_scan", "rows_of"]
-
 
 def describe_scan(scan: ScanPlan) -> dict[str, Any]:
     """Return a scan as one row of a report: a value for each column name.

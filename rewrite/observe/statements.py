@@ -18,8 +18,6 @@ from rewrite.observe.verify import verify
 from skipping.model.identifiers import plain_name, qualify_name
 from skipping.parser.statements import Explain, Report, ShowCounters, ShowHistory, Verify
 
-__all__ = ["report"]
-
 
 def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
     """Run a statement and return its rows; raise SessionError without `rewrite.enable`."""

@@ -19,8 +19,6 @@ from rewrite.bridge.background_verification import Alarm
 from rewrite.observe.explain import Explanation, explain, require_frame, require_hooks
 from rewrite.observe.queries import active_session, frame_of
 
-__all__ = ["Verification", "alarms", "verify"]
-
 _CLOSE = 1e-11
 """Maximum relative difference between two sums of the same floats, added in different orders."""
 

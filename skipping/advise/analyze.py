@@ -37,8 +37,6 @@ from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import combine
 from skipping.tables.open import open_table
 
-__all__ = ["Advice", "analyze", "list_kinds"]
-
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Index types that are also measured with other parameters."""
 

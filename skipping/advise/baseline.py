@@ -27,8 +27,6 @@ from skipping.advise.questions import (
 from skipping.advise.sample import Sample
 from skipping.indexing.sketch import Work
 
-__all__ = ["Baseline", "ColumnKinds", "Planned", "TableItself"]
-
 _PLANNED = 8
 """The table plans a scan for only one in this many draws."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Clustering", "SortedLayout", "clustering"]
-
 _Numbers = npt.NDArray[np.int64]
 
 

@@ -26,8 +26,6 @@ from skipping.indexing.sketch import Work
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IDENTITY
 
-__all__ = ["measure_expression"]
-
 
 def measure_expression(
     spark: SparkSession, files: pa.Table, work: Sequence[Work], *, dated: bool

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 from skipping.extensions import find_extensions
 from skipping.model.definition import TableId
 
-__all__ = ["RANGE", "TEXT", "VALUES", "RecordedPredicate", "list_unused_predicates"]
-
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
 

@@ -28,20 +28,6 @@ from skipping.indexing.sketch import Work, entry_schema
 from skipping.lookup.translate import USELESS
 from skipping.stores import IDENTITY
 
-__all__ = [
-    "KEYS",
-    "Draw",
-    "estimate_remaining",
-    "estimate_remaining_by_bounds",
-    "estimate_remaining_by_tests",
-    "mean",
-    "ranges",
-    "sketches_of",
-    "substrings",
-    "translate_leaves",
-    "values",
-]
-
 KEYS = (1, 10, 100)
 """Numbers of keys for which index types are measured."""
 

@@ -29,8 +29,6 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = ["FILES", "KEYS", "Sample", "ValuesCollector", "choose_files", "measure_files", "some_of"]
-
 FILES = 64
 BYTES = 1 << 30
 """The default limits of a sample: files, and bytes of files."""

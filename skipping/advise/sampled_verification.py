@@ -22,8 +22,6 @@ from skipping.lookup.translate import PredicateTranslator, QueryColumn
 from skipping.model.definition import Definition
 from skipping.tables import Columns
 
-__all__ = ["Verification", "verify_files"]
-
 _ALL = 1 << 40
 """A value-list limit that no file reaches."""
 

@@ -16,8 +16,6 @@ from pyiceberg.avro.reader import Reader
 from pyiceberg.avro.resolver import construct_reader, resolve_reader
 from pyiceberg.schema import Schema
 
-__all__ = ["Decoder", "read_records"]
-
 _WIDEST = 70
 """Bits in the bytes of the longest number: ten bytes of seven."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["TooManyParts", "check_parts", "read_json"]
-
 
 class TooManyParts(ValueError):
     """JSON with too many parts."""

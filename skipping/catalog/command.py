@@ -28,8 +28,6 @@ from skipping.catalog.workers import Bounds, Workers
 from skipping.config.settings import PREFIX, Settings, variable
 from skipping.sources.environment import environment_store
 
-__all__ = ["main"]
-
 _KEY = 32
 
 

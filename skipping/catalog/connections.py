@@ -9,8 +9,6 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Protocol", "client_of"]
-
 _ASKING = 60.0
 """Seconds from a connection, or from the first byte of a request, to the end of its headers."""
 

@@ -45,8 +45,6 @@ from skipping.catalog.errors import Denied
 from skipping.catalog.partitions import PartitionColumn
 from skipping.stores import Identity
 
-__all__ = ["Entries", "File", "Files", "Ordinals", "PartitionTypes", "Read", "partition_types"]
-
 _PATH = 2147483546
 """The field id of `file_path` in position delete files."""
 

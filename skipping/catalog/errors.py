@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Denied", "Refused", "as_refusal", "refuse_plan"]
-
 
 class Denied(Exception):
     """The storage rejects a caller's credentials."""

@@ -49,8 +49,6 @@ from pyiceberg.types import (
 
 from skipping.tables.bounds import find_transform
 
-__all__ = ["Filter", "Names", "read_filter"]
-
 _DEEPEST = 60
 """Maximum depth of alternating And, Or and Not; chains of one operator may have any length."""
 

@@ -19,8 +19,6 @@ import time
 import zlib
 from collections.abc import Callable
 
-__all__ = ["Handles", "Invalid"]
-
 _LASTS = 3600.0
 _GREATEST = 4 << 20
 """Maximum of bytes of an unpacked handle; positions and a filter are far smaller."""

@@ -20,8 +20,6 @@ from skipping.model.definition import Definition
 from skipping.stores import IndexStore
 from skipping.tables.iceberg.metadata import table_id
 
-__all__ = ["Answer", "Indexes"]
-
 log = logging.getLogger("skipping")
 
 

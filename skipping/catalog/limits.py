@@ -14,8 +14,6 @@ import anyio
 
 from skipping.catalog.errors import Refused
 
-__all__ = ["ByteLedger", "Limits", "PlanSlots", "RequestSlots"]
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-__all__ = ["hide_memory"]
-
 _SET_DUMPABLE = 4  # of prctl
 
 

@@ -15,8 +15,6 @@ from typing import Any, TypeAlias
 
 from skipping.catalog.bounded import read_json
 
-__all__ = ["Channel", "Ended", "Message"]
-
 _HEAD = struct.Struct(">I")
 _TIME = struct.Struct("@ll")  # seconds and microseconds, as sockets have them
 _PIECE = 1 << 20

@@ -20,8 +20,6 @@ from pyiceberg import expressions as iceberg
 
 from skipping.filters.pyiceberg import NEGATIONS
 
-__all__ = ["Mask", "PartitionColumn", "matching"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 _ABSENT = -1

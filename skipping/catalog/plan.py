@@ -58,8 +58,6 @@ from skipping.tables import Columns
 from skipping.tables.iceberg.bounds import TrustedBounds
 from skipping.tables.iceberg.metadata import Metadata
 
-__all__ = ["Contents", "Find", "Found", "Part", "Planner"]
-
 _EVALUATING = 5.0
 """Seconds to compare files with bounds; files after that stay in the plan."""
 

@@ -29,8 +29,6 @@ from providers.predicate import (
 from providers.values import arrow_type
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["read_predicate", "write_predicate"]
-
 _DEEPEST = 200
 
 

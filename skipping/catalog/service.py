@@ -51,8 +51,6 @@ from skipping.catalog.storage import Storage, storage
 from skipping.catalog.upstream import Headers, TooLarge, Unreachable, Upstream, whole
 from skipping.catalog.workers import Job, Workers, check_tasks
 
-__all__ = ["application"]
-
 log = logging.getLogger("skipping")
 
 MODE = "scan-planning-mode"

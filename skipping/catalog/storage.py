@@ -21,8 +21,6 @@ from pyiceberg.io import FileIO, load_file_io
 from skipping.catalog.errors import Denied
 from skipping.catalog.upstream import leads_out
 
-__all__ = ["Location", "Storage", "parse_location", "storage"]
-
 _PIECE = 8 << 20
 
 _LOCATION = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/]*))?(/.*)")

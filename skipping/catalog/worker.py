@@ -41,8 +41,6 @@ from skipping.catalog.messages import Channel, Ended
 from skipping.catalog.plan import Contents, Found, Part, Planner
 from skipping.catalog.predicates import write_predicate
 
-__all__ = ["FAILURES", "Worker", "main"]
-
 # NumPy and PyArrow import these on first use, when a worker can no longer open files.
 _ = numpy.ma, pd, pa.pandas_compat, pa.vendored.version, pa.array([0])
 

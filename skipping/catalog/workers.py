@@ -33,8 +33,6 @@ from skipping.catalog.errors import Denied, Refused, refuse_plan
 from skipping.catalog.indexes import Answer
 from skipping.catalog.messages import Channel, Ended, Message
 
-__all__ = ["Bounds", "Job", "Workers", "check_tasks"]
-
 log = logging.getLogger("skipping")
 
 _START = "import sys; sys.path[:] = sys.argv[1:]; from skipping.catalog.worker import main; main()"

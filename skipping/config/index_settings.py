@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 
 from providers.base import Param
 
-__all__ = ["index_settings", "read_index_settings"]
-
 _LONGEST = 1_000
 """Maximum number of characters of the JSON."""
 

@@ -15,8 +15,6 @@ from providers.errors import DefinitionError
 from skipping.config import values as setting_values
 from skipping.config.index_settings import read_index_settings
 
-__all__ = ["INTERVAL", "OPTIONS", "IndexOptions", "Option"]
-
 INTERVAL = 10.0
 """The default for the seconds between two polls of a table by the stream of its index."""
 

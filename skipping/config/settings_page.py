@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from skipping.config.settings import PREFIX, SETTINGS
 
-__all__ = ["page"]
-
 
 def page() -> str:
     """Return a Markdown table of all settings, in the order of `SETTINGS`."""

@@ -5,20 +5,6 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "Mode",
-    "boolean",
-    "budget",
-    "classes",
-    "duration",
-    "folders",
-    "mode",
-    "required_text",
-    "share",
-    "size",
-    "text",
-]
-
 Mode: TypeAlias = Literal["fallback", "strict"]
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-z]*)")

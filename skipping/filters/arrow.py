@@ -49,8 +49,6 @@ from skipping.filters.arrow_tree import (
 from skipping.filters.leaves import ColumnLeaves, TextTest, indexed_leaves, is_nan
 from skipping.tables import TableColumn
 
-__all__ = ["Translated", "in_total_order", "not_null_beside_nan", "translate"]
-
 _OPS: dict[str, Op] = {
     "equal": "=",
     "not_equal": "!=",

@@ -30,8 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc as ipc
 
-__all__ = ["Call", "Field", "Node", "conjuncts", "field_names", "parse_expression", "path_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -23,8 +23,6 @@ from providers.predicate import (
 from providers.values import arrow_type, canonical_type, domain_of
 from skipping.tables import TableColumn
 
-__all__ = ["ColumnLeaves", "TextTest", "indexed_leaves", "is_nan"]
-
 TextTest: TypeAlias = Literal["starts_with", "ends_with", "contains"]
 _TEXTS: dict[TextTest, type[StartsWith | EndsWith | Contains]] = {
     "starts_with": StartsWith,

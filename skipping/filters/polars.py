@@ -33,8 +33,6 @@ from providers.predicate import FLIPPED, OPPOSITE, And, Op, Or, Predicate, Unkno
 from skipping.filters.leaves import ColumnLeaves, TextTest, indexed_leaves
 from skipping.tables import TableColumn
 
-__all__ = ["is_elementwise", "translate_polars"]
-
 _OPS: dict[str, Op] = {"Eq": "=", "NotEq": "!=", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _INTEGERS = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _ELEMENTWISE = {

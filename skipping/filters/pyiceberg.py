@@ -63,8 +63,6 @@ from providers.predicate import (
 from providers.values import arrow_type
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["NEGATIONS", "Reading", "translate_pyiceberg"]
-
 _OPS: dict[type, Op] = {
     iceberg.BoundEqualTo: "=",
     iceberg.BoundLessThan: "<",

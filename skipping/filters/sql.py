@@ -41,8 +41,6 @@ from skipping.parser.literals import join_name
 from skipping.tables import Columns, TableColumn
 from skipping.tables.where import column_first
 
-__all__ = ["as_predicate"]
-
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME = re.compile(
     r"(\d{4}-\d{2}-\d{2})"

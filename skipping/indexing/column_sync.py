@@ -12,15 +12,6 @@ from skipping.stores import IndexStore
 from skipping.tables import Columns, TableColumn
 from skipping.tables.composites import by_identity, by_name
 
-__all__ = [
-    "current_columns",
-    "explain_uncomputable",
-    "find_by_name",
-    "find_gaps",
-    "move_to",
-    "sync_columns",
-]
-
 
 def current_columns(
     definition: Definition, columns: Columns, providers: Sequence[str] = ()

@@ -31,23 +31,6 @@ from skipping.stores.open import missing_folder
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import combine
 
-__all__ = [
-    "add_columns",
-    "alter_definition",
-    "carry_over",
-    "define_index",
-    "drop_columns",
-    "drop_kind",
-    "dropped_error",
-    "find_index",
-    "find_live_index",
-    "number_columns",
-    "orphan_hint",
-    "reload_definition",
-    "set_options",
-    "warn_of_own_pruning",
-]
-
 log = logging.getLogger("skipping")
 
 

@@ -16,8 +16,6 @@ from skipping.model.identifiers import shown_name
 from skipping.stores import IDENTITY, IndexStore
 from skipping.tables import Table
 
-__all__ = ["as_html", "describe", "is_replaced", "standing"]
-
 
 def is_replaced(definition: Definition, table: Table) -> bool:
     """Return whether the table was replaced since the index was defined, or carried over."""

@@ -29,8 +29,6 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.computed import analyse
 
-__all__ = ["ExpressionBuild", "merge"]
-
 
 class ExpressionBuild(ReaderBuild):
     """Builds sketches of expressions, in tasks of a Spark session."""

@@ -14,8 +14,6 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-__all__ = ["run_interruptibly"]
-
 _Result = TypeVar("_Result")
 
 _PAUSE, _PATIENCE = 0.1, 3.0

@@ -12,8 +12,6 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-__all__ = ["read_files"]
-
 _BLOCK = 128 << 20
 """Bytes of a file system block; Spark uses blocks only to place tasks."""
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 from skipping.indexing.sketch import Work, sketch_files
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = ["LocalBuild"]
-
 _BATCH = 256
 """Number of files between two writes to the store, and updates of the progress."""
 

@@ -16,8 +16,6 @@ from providers.tuples import domain_of_type
 from providers.values import Domain, arrow_type, canonical_type, domain_of
 from skipping.tables import VARIANT, TableColumn
 
-__all__ = ["Found", "UnknownError", "find", "indexed_domain"]
-
 _OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
 """From these values on, no rebase changes a value: 1582-10-15 in days, 1900-01-01 in microseconds.
 

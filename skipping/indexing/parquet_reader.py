@@ -26,23 +26,6 @@ from skipping.tables import TableColumn
 from skipping.tables.arrow_types import without_view
 from skipping.tables.filesystem import Locate, is_unchanged, locate
 
-__all__ = [
-    "SETTLED",
-    "Chunk",
-    "Part",
-    "Place",
-    "Unreadable",
-    "find_place",
-    "is_read",
-    "part_of",
-    "parts_of",
-    "read_columns",
-    "read_content",
-    "require_same_time",
-    "stored_columns",
-    "unread_parts",
-]
-
 ROWS = 1 << 16
 """Rows of a chunk: few, to notice early that a list exceeds its limit; many, to be fast."""
 

@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from providers.values import arrow_type, encode
 
-__all__ = ["partition_value"]
-
 _PARTITION = {
     **dict.fromkeys(["tinyint", "smallint", "int", "bigint"], r"-?\d+"),
     **dict.fromkeys(["float", "double"], r"-?(\d+(\.\d+)?(E-?\d+)?|Infinity)|NaN"),

@@ -19,8 +19,6 @@ from providers.base import SkippingProvider
 from providers.errors import SessionError
 from skipping.requirements import INSTALL
 
-__all__ = ["require_executors"]
-
 _NEEDED = ("skipping.indexing.sketch",)
 
 _dumps: Callable[[object], bytes] = cloudpickle.dumps

@@ -28,8 +28,6 @@ from skipping.progress import progress
 from skipping.stores import IDENTITY, IndexStore, find_identities
 from skipping.tables import Columns, Table, TableColumn
 
-__all__ = ["MissingSketches", "RefreshPlan", "plan_refresh", "refresh", "without_ordinals"]
-
 _CHUNK = 1 << 16
 """Number of files whose partition values become Python objects at a time."""
 

@@ -22,18 +22,6 @@ from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = [
-    "Build",
-    "Read",
-    "Work",
-    "entry_schema",
-    "is_unread",
-    "make_entries",
-    "sketch",
-    "sketch_columns",
-    "sketch_files",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Work:

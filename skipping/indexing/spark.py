@@ -23,8 +23,6 @@ from skipping.indexing.storage import Storage, root_of, session_storage
 from skipping.indexing.tasks import as_task
 from skipping.tables.filesystem import Locate, locate
 
-__all__ = ["SparkBuild", "can_open"]
-
 MADE = 64 << 20
 """Approximate bytes of entries that the driver receives at a time: the memory that a build takes.
 The size of the first batch's entries is not known in advance, so `SLOT` limits its files.

@@ -45,8 +45,6 @@ from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import nested_schema
 
-__all__ = ["Footer", "ReaderBuild", "quote_path"]
-
 _TAIL = 1 << 16
 """Bytes to fetch from the end of a file; most footers fit in."""
 

@@ -34,8 +34,6 @@ from skipping.indexing.storage_options import (
 )
 from skipping.tables.filesystem import locate
 
-__all__ = ["Storage", "root_of", "session_storage"]
-
 _ROOT = r"^(?P<root>[A-Za-z][A-Za-z0-9+.-]*://[^/]+)/"
 
 _KINDS: Mapping[str, Callable[..., pafs.FileSystem]] = {

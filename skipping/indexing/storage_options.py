@@ -12,15 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-__all__ = [
-    "Arguments",
-    "UnfollowedError",
-    "azure_arguments",
-    "google_arguments",
-    "is_secret",
-    "s3_arguments",
-]
-
 Arguments: TypeAlias = dict[str, Any]
 """Arguments for the constructor of an Arrow file system."""
 

@@ -11,8 +11,6 @@ from zipimport import zipimporter
 
 import pyarrow as pa
 
-__all__ = ["as_task"]
-
 _OfBatches: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _OF_SPARK = re.compile(r"pyspark\.zip|py4j-[\d.]+-src\.zip|spark-core_[\d.]+-.*\.jar")

@@ -8,8 +8,6 @@ from skipping.model.definition import IndexId
 from skipping.stores import IndexStore, find_identities
 from skipping.tables import Table
 
-__all__ = ["vacuum"]
-
 
 def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     """Remove entries of files that no live version of the table can read; return their number."""

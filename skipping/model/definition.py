@@ -22,22 +22,6 @@ from providers.values import Domain
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import mask_controls
 
-__all__ = [
-    "COMPOSITE",
-    "EXPRESSION",
-    "FORMAT",
-    "Definition",
-    "Expression",
-    "IndexId",
-    "IndexedColumn",
-    "Revision",
-    "State",
-    "Status",
-    "TableId",
-    "Versioned",
-    "composite_identity",
-]
-
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 86_400.0
 """Seconds until unreadable files are read again automatically: the first pause, and the longest."""
 

@@ -11,20 +11,6 @@ from skipping.parser.literals import quote, unquote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "hide_passwords",
-    "is_path_name",
-    "is_same_name",
-    "name_parts",
-    "plain_name",
-    "printable",
-    "qualify_name",
-    "shown_name",
-    "shown_path",
-    "split_name",
-    "sql_name",
-]
-
 
 _PASSWORD = re.compile(r"""(://[^/\s:@'"`]*):[^/\s'"`]*@""")
 

@@ -17,8 +17,6 @@ from dataclasses import asdict, dataclass, replace
 
 from providers.errors import StoreError
 
-__all__ = ["PATIENCE", "Lease", "Watch", "owner_of"]
-
 PATIENCE = 30.0
 """Seconds without a heartbeat after which a lease holder counts as dead."""
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 from providers.predicate import Predicate
 from skipping.tables import TableColumn
 
-__all__ = ["Scan", "take_rows"]
-
 
 def take_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
     """Yield the first `limit` rows, all if it is None; read no batch after them."""

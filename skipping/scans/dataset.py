@@ -21,8 +21,6 @@ from providers.predicate import And, Predicate
 from skipping.filters.arrow import Translated, in_total_order, not_null_beside_nan, translate
 from skipping.scans.base import Scan
 
-__all__ = ["DatasetScanner", "DuckDBDataset", "ScanDataset"]
-
 _NO_FILE = pads.ParquetFileFormat().make_fragment(
     f"{os.devnull}/this needs a table: call to_table first", pafs.LocalFileSystem()
 )

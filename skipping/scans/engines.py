@@ -16,8 +16,6 @@ from skipping.scans.base import Scan
 from skipping.scans.dataset import DuckDBDataset, ScanDataset
 from skipping.scans.row_filters import KeyTest, RowTest
 
-__all__ = ["EngineScan"]
-
 
 class EngineScan(Scan):
     """A scan with the methods that hand its rows to engines."""

@@ -37,8 +37,6 @@ from skipping.stores import Identity, identities
 from skipping.tables import TableColumn, TableSnapshot
 from skipping.tables.filesystem import Locate
 
-__all__ = ["FileScan"]
-
 log = logging.getLogger("skipping")
 
 _AT_ONCE = 8

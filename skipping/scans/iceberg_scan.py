@@ -23,8 +23,6 @@ from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.pyiceberg import parse_metadata
 
-__all__ = ["IndexedScan", "Pruned"]
-
 log = logging.getLogger("skipping")
 
 Pruned: TypeAlias = Callable[[Predicate, Columns], set[Identity]]

@@ -25,8 +25,6 @@ from skipping.scans.row_filters import leaf_values
 from skipping.tables import Table, TableColumn
 from skipping.tables.arrow_types import without_view
 
-__all__ = ["JoinScan", "as_table", "join"]
-
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 

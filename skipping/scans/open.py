@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from skipping.scans.iceberg_scan import IndexedScan
     from skipping.tables.iceberg.pyiceberg import PyIcebergTable
 
-__all__ = ["open_scan"]
-
 
 def open_scan(query: IndexQuery, table: Table, **options: Any) -> IndexedScan | FileScan:
     """Return a scan of `table` without the files that the index prunes.

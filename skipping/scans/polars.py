@@ -12,8 +12,6 @@ from providers.predicate import And, Predicate
 from skipping.filters.polars import translate_polars
 from skipping.scans.base import Scan
 
-__all__ = ["lazy_frame"]
-
 
 def lazy_frame(scan: Scan) -> pl.LazyFrame:
     """Return the rows as a LazyFrame."""

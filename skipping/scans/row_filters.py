@@ -20,16 +20,6 @@ from skipping.lookup.query import IndexQuery
 from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Columns, TableColumn
 
-__all__ = [
-    "KeyTest",
-    "RowTest",
-    "apply_tests",
-    "find_prunable",
-    "leaf_values",
-    "row_tests",
-    "top_level",
-]
-
 
 @dataclass(frozen=True)
 class RowTest:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from providers.errors import WrongAnswer
 
-__all__ = ["Verification"]
-
 _NAMED = 10
 """Files that an error names; it counts the others."""
 

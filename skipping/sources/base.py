@@ -18,8 +18,6 @@ from skipping.tables import Table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Source"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -11,8 +11,6 @@ from providers.errors import TableError
 from skipping.sources.base import Source
 from skipping.sources.environment import environment_source
 
-__all__ = ["delta_path_source", "deltalake_source"]
-
 _INSTALL = "pip install 'lakehouse-file-skipping[delta]'"
 
 

@@ -17,8 +17,6 @@ from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import Access, StartUp
 from skipping.tables import Table
 
-__all__ = ["LocalTable", "environment_source", "environment_store", "stored_root"]
-
 
 class LocalTable(Table, Protocol):
     """A table whose files this process opens."""

@@ -13,8 +13,6 @@ from skipping.sources.environment import environment_source
 from skipping.tables.filesystem import locate
 from skipping.tables.parquet.pyarrow import ParquetFolder
 
-__all__ = ["folder_path", "folder_source"]
-
 
 def folder_source(given: Any) -> Source:
     """Open a folder by its path, or a pyarrow Dataset, with the environment's settings."""

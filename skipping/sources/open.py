@@ -8,8 +8,6 @@ from typing import Any
 from providers.errors import TableError
 from skipping.sources.base import Source
 
-__all__ = ["open_source"]
-
 
 def open_source(given: Any, name: str | None) -> Source:
     """Open a table by name in a Spark session, or a table of PyIceberg, delta-rs or pyarrow.

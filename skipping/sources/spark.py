@@ -22,16 +22,6 @@ from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import STORE, Access, StartUp
 from skipping.tables.open import open_table
 
-__all__ = [
-    "checkpoint_roots",
-    "default_checkpoint",
-    "default_location",
-    "settings_of",
-    "spark_source",
-    "store_of",
-    "table_roots",
-]
-
 FILE = "skipping-index.sqlite"
 """The file name of the embedded store in a warehouse directory."""
 

@@ -21,8 +21,6 @@ from skipping.model.definition import Definition
 from skipping.model.identifiers import is_path_name, name_parts, sql_name
 from skipping.sources.spark import table_roots
 
-__all__ = ["folder_exists", "hadoop_path", "is_under", "stored_name"]
-
 
 def stored_name(spark: SparkSession, definition: Definition) -> str:
     """Return the name for opening a stored definition's table; raise TableError if it is unsafe.

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-__all__ = ["replace_leaves", "without_view"]
-
 
 def replace_leaves(
     type: pa.DataType, replaced: Callable[[pa.DataType], pa.DataType]

@@ -22,17 +22,6 @@ from typing import TypeAlias
 
 from providers.values import successor
 
-__all__ = [
-    "MAPPED",
-    "RULES",
-    "WIDENED",
-    "Bound",
-    "BoundRule",
-    "find_rule",
-    "find_transform",
-    "rules_as_json",
-]
-
 Bound: TypeAlias = int | float | str | bytes
 """A bound as the formats store it: days, microseconds, the unscaled number of a DECIMAL."""
 

@@ -13,8 +13,6 @@ from providers.errors import DefinitionError
 from skipping.model.definition import Expression
 from skipping.parser.literals import split_parts
 
-__all__ = ["VARIANT", "Columns", "Computing", "Partitioning", "PhysicalColumn", "TableColumn"]
-
 VARIANT = "variant"
 """The Spark type of columns that cannot be indexed, only expressions over them."""
 

@@ -9,8 +9,6 @@ from providers.tuples import tuple_type
 from skipping.model.definition import IndexedColumn, composite_identity
 from skipping.tables import Columns, TableColumn
 
-__all__ = ["by_identity", "by_name", "combine"]
-
 
 def combine(columns: Sequence[TableColumn]) -> TableColumn:
     """Combine two or more columns; raise DefinitionError if that is impossible."""

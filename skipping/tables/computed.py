@@ -28,8 +28,6 @@ from skipping.parser.literals import split_parts
 from skipping.tables import VARIANT, TableColumn
 from skipping.tables.spark_schema import nested_schema
 
-__all__ = ["Computing", "analyse"]
-
 _LONGEST = 2_000
 """Maximum length of an expression's text in characters."""
 

@@ -12,8 +12,6 @@ import pyarrow.fs as pafs
 
 from providers.errors import TableError, first_line
 
-__all__ = ["Locate", "is_unchanged", "locate"]
-
 Locate: TypeAlias = Callable[[str], tuple[pafs.FileSystem, str]]
 """Maps a path of FILES to its file system and the path in it."""
 

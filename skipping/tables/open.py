@@ -16,8 +16,6 @@ from skipping.tables.delta.spark import DeltaTable
 from skipping.tables.iceberg.spark import IcebergTable
 from skipping.tables.parquet.spark import ParquetTable
 
-__all__ = ["open_table"]
-
 _DELTA = "org.apache.spark.sql.delta.files.Tahoe"
 _LISTED = (
     "org.apache.spark.sql.execution.datasources.InMemoryFileIndex",

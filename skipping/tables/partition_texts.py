@@ -5,8 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["partition_texts"]
-
 
 def partition_texts(values: pa.ChunkedArray) -> list[str | None]:
     """Convert values to the text that `partition_value` of `skipping.indexing` parses."""

@@ -9,8 +9,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["resolve_path"]
-
 
 def resolve_path(root: str, paths: pa.Array) -> pa.Array:
     """Resolve paths of the log, URL-encoded and relative or absolute, to those of a FileStatus.

@@ -12,8 +12,6 @@ from skipping.parser.errors import mask_controls
 from skipping.parser.literals import join_name
 from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 
-__all__ = ["Field", "leaves", "physical_name", "simple_string", "with_generated_partitions"]
-
 _LONGEST = 200
 """Longest generation expression, in characters."""
 

@@ -12,8 +12,6 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from providers.errors import TableError, first_line
 
-__all__ = ["nested_schema", "translate_errors"]
-
 
 @contextlib.contextmanager
 def translate_errors(name: str) -> Iterator[None]:

@@ -15,8 +15,6 @@ from skipping.model.identifiers import sql_name
 from skipping.parser.condition import ColumnName, Operand, Value
 from skipping.tables.where import WhereRenderer
 
-__all__ = ["spark_condition"]
-
 _OPS: dict[str, Callable[[Any, Any], Column]] = {
     "=": operator.eq,
     "!=": operator.ne,

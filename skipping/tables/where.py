@@ -11,8 +11,6 @@ from providers.predicate import FLIPPED
 from skipping.parser import condition as tree
 from skipping.parser.condition import Condition, Constant, Operand, parse_condition
 
-__all__ = ["WhereRenderer", "column_first"]
-
 T = TypeVar("T")
 
 

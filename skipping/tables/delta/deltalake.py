@@ -28,8 +28,6 @@ from skipping.tables.delta.deltalake_files import LiveFiles, table_root
 from skipping.tables.delta.deltalake_where import delta_rs_condition
 from skipping.tables.filesystem import locate
 
-__all__ = ["DeltaLakeTable", "open_delta"]
-
 _AT_ONCE = 16
 """Files or commits that are read at a time."""
 

@@ -22,8 +22,6 @@ from skipping.tables.partition_texts import partition_texts
 from skipping.tables.paths import resolve_path
 from skipping.tables.schema import Field, leaves, physical_name
 
-__all__ = ["LiveFiles", "table_root"]
-
 
 def table_root(uri: str) -> str:
     """Return a table's root in Hadoop's form, given delta-rs' URL.

@@ -11,8 +11,6 @@ from skipping.parser.literals import join_name, split_parts
 from skipping.tables import Columns
 from skipping.tables.where import WhereRenderer
 
-__all__ = ["delta_rs_condition"]
-
 
 def delta_rs_condition(text: str, columns: Columns) -> str:
     """Render a condition's text as SQL by which delta-rs selects files.

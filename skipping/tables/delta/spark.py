@@ -21,8 +21,6 @@ from skipping.tables.schema import leaves, with_generated_partitions
 from skipping.tables.spark_schema import translate_errors
 from skipping.tables.spark_where import spark_condition
 
-__all__ = ["DeltaTable"]
-
 _COMMITS = 1_000
 """Above this number of commits, compare the live files instead of reading each commit."""
 

@@ -16,8 +16,6 @@ from pyiceberg.utils.decimal import decimal_to_unscaled
 from skipping.tables.bounds import MAPPED, BoundRule, find_rule
 from skipping.tables.iceberg.schema import spark_type
 
-__all__ = ["FileMetrics", "TrustedBounds"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileMetrics:

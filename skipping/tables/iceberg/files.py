@@ -13,8 +13,6 @@ from skipping.tables import FILES
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.partition_texts import partition_texts
 
-__all__ = ["LISTED", "data_files", "listed_table"]
-
 _UNSURE = "\0"
 """A text that is not a value of any type of partition columns, except strings."""
 

@@ -14,8 +14,6 @@ from skipping.parser.errors import mask_controls
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.schema import leaves, with_bounds
 
-__all__ = ["Metadata", "Snapshot", "table_id"]
-
 _LONGEST = 200
 """Longest name of an unknown transform, in characters."""
 

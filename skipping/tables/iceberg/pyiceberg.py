@@ -31,8 +31,6 @@ from skipping.tables.iceberg.files import data_files, listed_table
 from skipping.tables.iceberg.metadata import Metadata
 from skipping.tables.where import WhereRenderer
 
-__all__ = ["PyIcebergTable", "parse_metadata"]
-
 _AT_ONCE = 16
 """Manifests to read concurrently."""
 

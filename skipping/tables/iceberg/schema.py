@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from skipping.parser.literals import join_name, quote
 from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 
-__all__ = ["identity", "leaves", "spark_type", "with_bounds"]
-
 NameMapping: TypeAlias = Sequence[Mapping[str, Any]]
 """The table property `schema.name-mapping.default`."""
 

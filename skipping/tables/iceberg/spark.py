@@ -24,8 +24,6 @@ from skipping.tables.iceberg.metadata import Metadata, Snapshot
 from skipping.tables.spark_schema import translate_errors
 from skipping.tables.spark_where import spark_condition
 
-__all__ = ["IcebergTable"]
-
 _ADDED = 1_000
 """Above this number of new files, compare the live files instead of listing each one."""
 

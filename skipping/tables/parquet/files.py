@@ -27,8 +27,6 @@ from skipping.tables.filesystem import Locate, is_unchanged
 from skipping.tables.parquet.listing import Listing
 from skipping.tables.schema import leaves, simple_string
 
-__all__ = ["FolderFiles"]
-
 _SPARK: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int8(): "byte",

@@ -17,8 +17,6 @@ from providers.errors import TableError
 from skipping.parser.literals import join_name
 from skipping.tables import files_table
 
-__all__ = ["Listing", "list_folder"]
-
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _MOST = {"integer": 1 << 31, "long": 1 << 63}
 _NO_TEXT = ("nan", "infinity")

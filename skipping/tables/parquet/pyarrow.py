@@ -21,8 +21,6 @@ from skipping.tables.parquet.files import FolderFiles
 from skipping.tables.parquet.listing import Listing, list_folder
 from skipping.tables.parquet.unlogged import UnloggedTable
 
-__all__ = ["ParquetFolder"]
-
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}
 """Spark's scheme for an Arrow file system."""
 

@@ -26,8 +26,6 @@ from skipping.tables.schema import leaves
 from skipping.tables.spark_schema import translate_errors
 from skipping.tables.spark_where import spark_condition
 
-__all__ = ["ParquetTable"]
-
 
 @dataclass(frozen=True, slots=True)
 class ParquetTable(UnloggedTable):

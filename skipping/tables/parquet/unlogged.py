@@ -13,8 +13,6 @@ from providers.errors import TableError
 from skipping.model.definition import TableId
 from skipping.tables import FILES
 
-__all__ = ["UnloggedTable"]
-
 
 def _digest_of(files: pa.Table) -> int:
     """Return a digest of the paths, sizes and times of files (FILES, sorted by path)."""

@@ -57,7 +57,7 @@ def test_open_store_finds_files(url: str, location: str) -> None:
 )
 def test_open_store_refuses_the_rest(url: str) -> None:
     with pytest.raises(
-        SettingError, match="supported are|must not have a user or password"
+        SettingError, match=r"supported are|must not have a user or password"
     ) as raised:
         open_store(url)
     assert "secret" not in str(raised.value)
