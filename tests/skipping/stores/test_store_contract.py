@@ -171,7 +171,7 @@ def test_a_lease_is_compared_before_it_is_set(store: IndexStore) -> None:
     second = first.claim("b")
     store.hold("i", second, expect=first)
     for stale in (Lease(), first, first.renew(), second.renew(), second.release()):
-        with pytest.raises(Conflict, match="another lease"):
+        with pytest.raises(Conflict, match="has changed"):
             store.hold("i", stale.claim("c"), expect=stale)
     assert store.lease("i") == second
 
