@@ -242,7 +242,7 @@ def test_a_live_owner_is_left_alone_and_a_dead_one_taken_over(
         # It moves no more.
         until(lambda: keeper.owns, seconds=20)
         until(lambda: keeper.query is not None)
-        with pytest.raises(StoreError, match="another lease"):
+        with pytest.raises(StoreError, match="has changed"):
             store.hold(index.definition.index, other.renew(), expect=other)
         with pytest.raises(StoreError, match="taken over"):
             index.refresh(token=other.token)
