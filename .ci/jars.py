@@ -4,8 +4,8 @@
 
 The jars are in `rewrite/jars/`, from where wheels take them. A jar is built again only if the
 sources have changed. The classes they are compiled against are fetched from Maven Central into a
-cache folder, by `mvn` or by the Ivy in PySpark, and their hashes are pinned. If PySpark of the same
-version is installed, it provides Spark's jars.
+cache folder, by `mvn` or by the Ivy in PySpark, and their hashes are pinned. If PySpark of the line
+is installed, it provides Spark's jars.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))
 from tests.jvm import Artifact, find_jdk  # noqa: E402
 
 SOURCES = ROOT / "rewrite" / "jvm"
+SHIMS = ROOT / "rewrite" / "shims"
 JARS = ROOT / "rewrite" / "jars"
 DIGEST = "rewrite/jvm/sources.sha256"
 """The resource in a jar that identifies what it was compiled from."""
@@ -68,10 +69,8 @@ class Line:
             f"org.scala-lang:scala-library:{self.scala}",
             *self.libraries,
         )
-        if installed_spark() == self.spark:
-            spec = find_spec("pyspark")
-            folder = Path(str(spec and spec.origin)).parent / "jars"
-            return [folder / "{1}-{2}.jar".format(*part.split(":")) for part in parts]
+        if _line_of(installed_spark()) == _line_of(self.spark):
+            return [_find_installed(part.split(":")[1]) for part in parts]
         return _fetch(_artifact("spark", parts, self.spark_sha256))
 
 
@@ -85,19 +84,60 @@ _LIBRARIES = (
     "org.apache.hadoop:hadoop-client-api:3.4.2",
     "org.roaringbitmap:RoaringBitmap:1.3.0",
 )
+_OLD_LIBRARIES = (
+    "com.esotericsoftware:kryo-shaded:4.0.2",
+    "com.fasterxml.jackson.core:jackson-annotations:2.15.2",
+    "com.fasterxml.jackson.core:jackson-core:2.15.2",
+    "com.fasterxml.jackson.core:jackson-databind:2.15.2",
+    "com.google.code.findbugs:jsr305:3.0.0",
+    "org.antlr:antlr4-runtime:4.9.3",
+    "org.apache.hadoop:hadoop-client-api:3.3.4",
+    "org.roaringbitmap:RoaringBitmap:0.9.45",
+)
+
+
+def _list_formats(delta: str, storage: str, iceberg: str) -> tuple[str, ...]:
+    return (
+        f"io.delta:delta-spark_{delta}",
+        f"io.delta:delta-storage:{storage}",
+        f"org.apache.iceberg:iceberg-spark-runtime-{iceberg}:1.11.0",
+    )
+
 
 LINES = {
+    "3.5": Line(
+        "3.5.9",
+        "2.12.18",
+        _OLD_LIBRARIES,
+        _list_formats("2.12:3.3.3", "3.3.3", "3.5_2.12"),
+        "18da5382f5d59c79b0fce23f1c252c182e369337ac844d086b462abdf3e0817b",
+        "cb2c2c7ebe58290afcfb5de61d1e128596f22766f8ff428b159fbb09974611cf",
+    ),
+    "4.0": Line(
+        "4.0.1",
+        "2.13.16",
+        _LIBRARIES,
+        _list_formats("4.0_2.13:4.4.0", "4.4.0", "4.0_2.13"),
+        "d56c151a01e87971b4a834a36c2e545cb51beb847f8aa450f669566a0ade50eb",
+        "38da608e3c2afce53007912ea155a9cf15f47c2b78759b74fc45bebde4f5b51c",
+    ),
     "4.1": Line(
-        "4.1.4",
+        "4.1.1",
         "2.13.17",
         _LIBRARIES,
-        (
-            "io.delta:delta-spark_4.1_2.13:4.4.0",
-            "io.delta:delta-storage:4.4.0",
-            "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
-        ),
+        _list_formats("4.1_2.13:4.4.0", "4.4.0", "4.1_2.13"),
         "",
         "ddb25f6b34b68429137e02104d8fd6aed429c72169e20da69007b9863934512f",
+        (*_MODULES, "common-utils-java"),
+    ),
+    # No Iceberg is released for 4.2; its classes compile against the one before.
+    "4.2": Line(
+        "4.2.0",
+        "2.13.18",
+        _LIBRARIES,
+        _list_formats("4.2_2.13:4.4.0", "4.4.0", "4.1_2.13"),
+        "bd31f8f88eda34afddd7501d5ab42d547b7238f791a23ffdde933c431c65195c",
+        "529da8f38c574a3448c4f9daeb61556a6fa0ae23330f50100b098e3b78a28511",
         (*_MODULES, "common-utils-java"),
     ),
 }
@@ -113,6 +153,16 @@ def installed_spark() -> str | None:
     return str(__version__)
 
 
+def _line_of(version: str | None) -> str:
+    return ".".join((version or "").split(".")[:2])
+
+
+def _find_installed(name: str) -> Path:
+    """Return a jar of the installed PySpark, whose patches may be newer than Maven's."""
+    folder = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
+    return next(folder.glob(f"{name}-[0-9]*.jar"))
+
+
 def _artifact(name: str, parts: tuple[str, ...], sha256: str) -> Artifact:
     # The version names a folder of the cache: a new one for new contents.
     return Artifact("", f"compile-{name}", sha256[:16], sha256, parts=parts)
@@ -123,8 +173,17 @@ def _fetch(artifact: Artifact) -> list[Path]:
 
 
 def find_sources(line: str) -> dict[str, Path]:
-    """Return the sources of a line by their path below the root package."""
-    return {path.relative_to(SOURCES).as_posix(): path for path in sorted(SOURCES.rglob("*.java"))}
+    """Return the sources of a line by their path below the root package.
+
+    A shim is in the folder of the line since which Spark's API is so: later lines use it, too.
+    """
+    lines = list(LINES)
+    folders = [SOURCES, *(SHIMS / each for each in lines[: lines.index(line) + 1])]
+    sources = {}
+    for folder in folders:
+        for path in sorted(folder.rglob("*.java")):
+            sources[path.relative_to(folder).as_posix()] = path
+    return sources
 
 
 def compute_digest(line: str, sources: dict[str, Path]) -> str:
@@ -160,7 +219,7 @@ def build(line: str) -> Path:
         packed = Path(temporary, jar.name)
         pack(classes, digest, packed)
         packed.replace(jar)  # a JVM that has the old one open keeps it
-    print(f"built {jar.relative_to(ROOT)} ({jar.stat().st_size:,} bytes)")
+    print(f"built {jar.relative_to(ROOT)} ({jar.stat().st_size:,} bytes)", flush=True)
     return jar
 
 
@@ -201,7 +260,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("lines", nargs="*", metavar="LINE")
     parser.add_argument("--all", action="store_true", help="all lines, as a release needs")
     options = parser.parse_args(arguments)
-    found = (installed_spark() or "").rpartition(".")[0]
+    found = _line_of(installed_spark())
     for line in LINES if options.all else options.lines or [found]:
         if line not in LINES:
             raise SystemExit(f"no Spark line {line!r}; supported are {', '.join(LINES)}")

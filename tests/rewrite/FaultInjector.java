@@ -29,6 +29,7 @@ import org.apache.xbean.asm9.Type;
  */
 public final class FaultInjector {
   private static final String OURS = "rewrite.jvm.";
+  private static final String SHIMS = "rewrite.jvm.shims.";
   private static final String OBJECT = "java.lang.Object";
 
   private final Map classes;
@@ -58,7 +59,9 @@ public final class FaultInjector {
     for (int i = 0; i < names.size(); i++) {
       String resource = (String) names.get(i);
       String name = resource.replace('/', '.').replaceAll("\\.class$", "");
-      Set methods = overriding(Class.forName(name, false, plain));
+      Class loaded = Class.forName(name, false, plain);
+      if (!isOurs(loaded)) continue;
+      Set methods = overriding(loaded);
       if (methods.isEmpty()) continue;
       ClassReader reader = new ClassReader((byte[]) classes.get(resource));
       Set pure = new HashSet();
@@ -106,10 +109,15 @@ public final class FaultInjector {
     return out;
   }
 
+  /** Shims only stand between Spark and our classes. */
+  private static boolean isOurs(Class type) {
+    return type.getName().startsWith(OURS) && !type.getName().startsWith(SHIMS);
+  }
+
   private static void addTypes(Class type, Set theirs) {
     if (type == null) return;
     boolean isJava = type.getName().startsWith("java.") && !type.getName().equals(OBJECT);
-    if (!type.getName().startsWith(OURS) && !isJava) theirs.add(type);
+    if (!isOurs(type) && !isJava) theirs.add(type);
     addTypes(type.getSuperclass(), theirs);
     Class[] interfaces = type.getInterfaces();
     for (int i = 0; i < interfaces.length; i++) addTypes(interfaces[i], theirs);

@@ -171,7 +171,7 @@ MAIN = {
     "FilePruningRule.apply": "delta: one value",
     "FilePruningRule$Pass.applyOrElse": "iceberg: values or text",
     "JoinPruningRule.apply": "delta: join",
-    "PrunedFileIndex.listFiles": "delta: join, not adaptive",
+    "PrunedFileIndex.list": "delta: join, not adaptive",
     "PrunedBatchScan.filter": "iceberg: join, not adaptive",
     "PrunedBatchScan$PrunedBatch.planInputPartitions": "iceberg: one value",
 }

@@ -1,7 +1,7 @@
 package rewrite.jvm.bridge;
 
 import java.lang.reflect.Field;
-import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.SparkSession;
 
 /** The class loaders of threads that open sessions for clients of Spark's Thrift server. */
 public final class ClassLoaders {

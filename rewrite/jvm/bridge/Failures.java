@@ -10,6 +10,7 @@ import java.util.concurrent.ExecutionException;
 import org.apache.spark.SparkThrowable;
 import org.apache.spark.TaskKilledException;
 import org.apache.spark.unsafe.Platform;
+import rewrite.jvm.shims.Values;
 import scala.util.control.NonFatal$;
 
 /**
@@ -93,7 +94,7 @@ public final class Failures {
           || cause instanceof CancellationException
           || cause instanceof TaskKilledException
           || cause instanceof SparkThrowable
-              && "SPARK_JOB_CANCELLED".equals(((SparkThrowable) cause).getCondition())) {
+              && "SPARK_JOB_CANCELLED".equals(Values.condition((SparkThrowable) cause))) {
         return true;
       }
       cause = cause.getCause();

@@ -17,8 +17,8 @@ import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
-import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.shims.Values;
 
 /**
  * A message to Python: a JSON header, then columns of values laid out as Arrow buffers.
@@ -32,7 +32,7 @@ public final class MessageWriter {
 
   /** Whether values of a type are numbers or bytes; arrays, structs and the like are not. */
   public static boolean takes(DataType type) {
-    return type instanceof AtomicType && !(type instanceof VariantType);
+    return type instanceof AtomicType && !Values.isVariant(type);
   }
 
   /** Lays out non-null Catalyst values of one type; returns what refers to them. */

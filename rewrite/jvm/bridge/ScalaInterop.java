@@ -2,7 +2,6 @@ package rewrite.jvm.bridge;
 
 import java.util.ArrayList;
 import java.util.List;
-import scala.collection.immutable.Seq;
 
 /** Scala collections as Java's and back. */
 public final class ScalaInterop {
@@ -18,8 +17,12 @@ public final class ScalaInterop {
     return out;
   }
 
-  /** A list as an immutable Seq. */
-  public static Seq seq(List items) {
-    return scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq();
+  /** A list as Scala's, which is the Seq of each Scala. */
+  public static scala.collection.immutable.List seq(List items) {
+    scala.collection.mutable.ListBuffer out = new scala.collection.mutable.ListBuffer();
+    for (Object item : items) {
+      out.$plus$eq(item);
+    }
+    return out.toList();
   }
 }

@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
-import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
@@ -28,6 +27,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.shims.DynamicKeys;
 import rewrite.jvm.source.ScanSources;
 
 /** The side of a join that says which keys there are: a plan, its join keys, which one it is. */
@@ -270,11 +270,8 @@ public class BuildSide {
 
   /** The condition on a column of the other side. */
   Expression on(Expression column, ExprId id, boolean onlyInBroadcast) {
-    List one = new ArrayList();
-    one.add(Integer.valueOf(index));
-    return new DynamicPruningSubquery(
-        asked(column), plan, ScalaInterop.seq(keys), ScalaInterop.seq(one), onlyInBroadcast, id,
-        scala.Option.empty());
+    return DynamicKeys.of(
+        asked(column), plan, ScalaInterop.seq(keys), index, onlyInBroadcast, id);
   }
 
   /** What of a column has to be one of the keys. */
@@ -288,7 +285,7 @@ public class BuildSide {
     if (!there.pruningKey().semanticEquals(asked(column)) || theirs.size() != keys.size()) {
       return false;
     }
-    if (!there.broadcastKeyIndices().apply(0).equals(Integer.valueOf(index))) return false;
+    if (DynamicKeys.index(there) != index) return false;
     for (int i = 0; i < keys.size(); i++) {
       if (!((Expression) theirs.get(i)).semanticEquals((Expression) keys.get(i))) return false;
     }

@@ -330,7 +330,7 @@ public final class JoinPruningRule extends Rule {
     public Object apply(Object session) {
       try {
         org.apache.spark.sql.ExperimentalMethods methods =
-            ((org.apache.spark.sql.classic.SparkSession) session).experimental();
+            ((org.apache.spark.sql.SparkSession) session).experimental();
         List rules = ScalaInterop.list(methods.extraOptimizations());
         boolean there = false;
         for (int i = 0; i < rules.size(); i++) {

@@ -46,7 +46,6 @@ import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
-import scala.collection.immutable.Seq;
 
 /**
  * Takes "this column has one of the dimension's keys" from a join down to the scans.
@@ -221,7 +220,7 @@ public final class KeyPushdown {
 
   /** Whether rows are taken together only where they have the key in common: then whole groups go,
       or none. */
-  private static boolean isIn(Seq groups, Expression key) {
+  private static boolean isIn(scala.collection.Iterable groups, Expression key) {
     List columns = ScalaInterop.list(groups);
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.get(i);
@@ -263,7 +262,7 @@ public final class KeyPushdown {
       Expression column = null;
       boolean isOne = true;
       for (int i = 0; i < projections.size(); i++) {
-        Expression made = (Expression) ((Seq) projections.get(i)).apply(at);
+        Expression made = (Expression) ((scala.collection.Seq) projections.get(i)).apply(at);
         if (isBare && made instanceof Literal && ((Literal) made).value() == null) continue;
         if (column == null) column = made;
         isOne &= column.semanticEquals(made);

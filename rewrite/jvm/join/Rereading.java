@@ -16,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.aggregate.Sum;
 import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
-import org.apache.spark.sql.catalyst.plans.logical.EmptyRelation;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
@@ -40,6 +39,8 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.StringType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.ValueTypes;
+import rewrite.jvm.shims.Sessions;
+import rewrite.jvm.shims.Values;
 import rewrite.jvm.source.ScanSources;
 
 /**
@@ -53,7 +54,7 @@ final class Rereading {
 
   /** What a cache holds the rows of. */
   static LogicalPlan cached(LogicalPlan cache) {
-    return ((InMemoryRelation) cache).cacheBuilder().logicalPlan();
+    return Sessions.cached((InMemoryRelation) cache);
   }
 
   /** Its children; of a cache, what it was made of. */
@@ -165,7 +166,7 @@ final class Rereading {
   /** Whether a leaf of a plan is known to give the same rows again. A stream's are read once. */
   private static boolean isSettled(LogicalPlan leaf, boolean strict) {
     return leaf instanceof LocalRelation || leaf instanceof Range || leaf instanceof OneRowRelation
-        || leaf instanceof EmptyRelation || leaf instanceof LogicalRDD
+        || Sessions.isEmpty(leaf) || leaf instanceof LogicalRDD
         || leaf.isStreaming() || ScanSources.isSnapshot(leaf)
         || !strict && (leaf instanceof InMemoryRelation || ScanSources.isListed(leaf));
   }
@@ -216,7 +217,7 @@ final class Rereading {
   }
 
   private static boolean isOfAnyCase(Object type) {
-    return type instanceof StringType && !((StringType) type).supportsBinaryEquality();
+    return type instanceof StringType && !Values.areEqualByBytes((StringType) type);
   }
 
   /** Whether a plan evaluates functions of one row, which say themselves if they are random. */

@@ -14,6 +14,7 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.shims.DynamicKeys;
 
 /**
  * The side of a join by several columns, `ON f.a = d.a AND f.b = d.b`, that is read again for the
@@ -72,17 +73,15 @@ final class TupleSide {
     for (int i = 0; i < group.size(); i++) {
       DynamicPruningSubquery one = (DynamicPruningSubquery) group.get(i);
       columns.add(one.pruningKey());
-      keys.add(one.buildKeys().apply(((Integer) one.broadcastKeyIndices().apply(0)).intValue()));
+      keys.add(one.buildKeys().apply(DynamicKeys.index(one)));
     }
     DynamicPruningSubquery first = (DynamicPruningSubquery) group.get(0);
     ExprId id = feedback.newId(false); // of a fleeting one keys are only in the broadcast
     feedback.noteTuples(id, first.exprId());
     List row = Collections.singletonList(TupleRow.row(keys));
-    List one = Collections.singletonList(Integer.valueOf(0));
     return new Or(
         Literal$.MODULE$.TrueLiteral(),
-        new DynamicPruningSubquery(
-            TupleRow.row(columns), first.buildQuery(), ScalaInterop.seq(row),
-            ScalaInterop.seq(one), false, id, scala.Option.empty()));
+        DynamicKeys.of(
+            TupleRow.row(columns), first.buildQuery(), ScalaInterop.seq(row), 0, false, id));
   }
 }

@@ -27,6 +27,7 @@ import org.apache.spark.sql.types.Metadata;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.ListedValues;
+import rewrite.jvm.shims.Nodes;
 
 /**
  * The keys of a condition with OR whose every leg says which ones a row may have: those of all
@@ -204,9 +205,8 @@ final class UnionSide extends BuildSide {
           new AttributeReference(
               key.name(), key.dataType(), true, Metadata.empty(),
               NamedExpression$.MODULE$.newExprId(), ScalaInterop.seq(new ArrayList()));
-      return new LocalRelation(
-          ScalaInterop.seq(Collections.singletonList(output)), ScalaInterop.seq(rows), false,
-          scala.Option.empty());
+      return Nodes.relation(
+          ScalaInterop.seq(Collections.singletonList(output)), ScalaInterop.seq(rows));
     }
   }
 }

@@ -6,7 +6,6 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -17,6 +16,7 @@ import org.apache.spark.sql.execution.joins.HashJoin$;
 import org.apache.spark.sql.execution.joins.HashedRelation;
 import org.apache.spark.sql.execution.joins.LongHashedRelation;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.DynamicKeys;
 
 /** The keys of the table that a broadcast join looks its rows up in. As SubqueryBroadcastExec reads
     them, but with a bound, several columns at a time, and without its thread pool. */
@@ -29,7 +29,7 @@ final class BroadcastKeys {
 
   /** Which of the join's keys it stands for. */
   int index() {
-    return ((Integer) subquery.indices().apply(0)).intValue();
+    return DynamicKeys.index(subquery);
   }
 
   /** The type of a key. */

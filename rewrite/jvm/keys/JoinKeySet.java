@@ -12,11 +12,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.ReusedSubqueryExec;
-import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
@@ -32,6 +31,7 @@ import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.shims.Sessions;
 
 /**
  * The keys of one dimension that a scan waits for: a list of values, or unavailable and why.
@@ -284,10 +284,8 @@ public final class JoinKeySet implements KeyValues {
   private Run start(IndexClient client) {
     Run run = new Run(this, client.maxBytes());
     run.session = in.plan().session();
-    run.sessionTags = ScalaInterop.list(
-        ((scala.collection.mutable.Map) run.session.managedJobTags().get()).values());
-    run.future =
-        SQLExecution$.MODULE$.withThreadLocalCaptured(run.session, client.threads(), run);
+    run.sessionTags = ScalaInterop.list(Sessions.tags(run.session));
+    run.future = Sessions.submit(run.session, client.threads(), run);
     return run;
   }
 
@@ -380,7 +378,6 @@ public final class JoinKeySet implements KeyValues {
       if (!begin()) return null;
       session.sparkContext().addJobTag(tag);
       // A query that runs within another one, as Delta's do, takes those of the session with it.
-      session.sparkContext().addJobTag(session.sessionJobTag());
       for (int i = 0; i < sessionTags.size(); i++) {
         session.sparkContext().addJobTag((String) sessionTags.get(i));
       }

@@ -7,6 +7,7 @@ import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.Nodes;
 
 /**
  * Keys of a dimension that its join shuffles: taken of what is shuffled, not of its files again.
@@ -71,8 +72,6 @@ final class SharedShuffle {
   /** The same exchange of the dimension as it is planned for its keys, which adaptive execution
       finds its place by. */
   private static ShuffleExchangeExec over(ShuffleExchangeExec exchange, SparkPlan dimension) {
-    return new ShuffleExchangeExec(
-        exchange.outputPartitioning(), dimension, exchange.shuffleOrigin(),
-        exchange.advisoryPartitionSize());
+    return Nodes.exchange(exchange, dimension);
   }
 }

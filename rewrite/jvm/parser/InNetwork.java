@@ -19,6 +19,7 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.shims.Functions;
 
 /**
  * The function `in_network(ip, network)`, for those who have SQL only.
@@ -27,7 +28,7 @@ import rewrite.jvm.bridge.IndexClient;
  * expressions: sources get it, indexes are asked it, and executors need nothing of ours.
  */
 public final class InNetwork extends scala.runtime.AbstractFunction1 {
-  private static final FunctionIdentifier NAME = new FunctionIdentifier("in_network");
+  private static final FunctionIdentifier NAME = Functions.name("in_network");
   private static final String COLUMN = "ip"; // as Python writes it
   private static final int LONGEST = 64; // characters; those of a network are fewer
   private static final int KEPT = 1024;
@@ -114,12 +115,10 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
   }
 
   private static RuntimeException wrong(String parameter, String why) {
-    scala.collection.immutable.Map parameters =
-        (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty();
-    parameters = (scala.collection.immutable.Map) parameters
-        .updated("parameter", "`" + parameter + "`")
-        .updated("functionName", "`" + NAME.funcName() + "`")
-        .updated("value", why);
+    scala.collection.immutable.Map<String, String> parameters =
+        new scala.collection.immutable.Map.Map3<>(
+            "parameter", "`" + parameter + "`", "functionName", "`" + NAME.funcName() + "`",
+            "value", why);
     Platform.throwException(new AnalysisException("INVALID_PARAMETER_VALUE.PATTERN", parameters));
     return null;
   }

@@ -4,26 +4,24 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
-import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
-import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.execution.command.LeafRunnableCommand;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.ScalaInterop;
-import scala.collection.immutable.Seq;
+import rewrite.jvm.shims.AbstractCommand;
 
 /** One of our statements as a command: Python runs its text, once, in the session that executes. */
-public final class SkippingCommand extends LogicalPlan implements LeafRunnableCommand {
+public final class SkippingCommand extends AbstractCommand {
   private final String text;
-  private final Seq output;
+  private final scala.collection.immutable.List output;
   private final StatementCallback statements;
-  private Seq patterns;
 
   // The arguments of the constructor are the product's elements: TreeNode.makeCopy relies on it,
   // and on equals of each, which a Python callback does not have; hence the class around it.
-  public SkippingCommand(String text, Seq output, StatementCallback statements) {
+  public SkippingCommand(
+      String text, scala.collection.immutable.List output, StatementCallback statements) {
     super();
     this.text = text;
     this.output = output;
@@ -41,10 +39,11 @@ public final class SkippingCommand extends LogicalPlan implements LeafRunnableCo
     if (parsed == null) return null;
     String schema = (String) reply(parsed).get("schema");
     StructType columns = schema.isEmpty() ? new StructType() : StructType.fromDDL(schema);
-    return new SkippingCommand(text, DataTypeUtils.toAttributes(columns), statements);
+    return new SkippingCommand(
+        text, DataTypeUtils.toAttributes(columns).toList(), statements);
   }
 
-  public Seq run(org.apache.spark.sql.SparkSession session) {
+  public scala.collection.immutable.List run(org.apache.spark.sql.SparkSession session) {
     Object result = statements.call(text, session);
     if (result instanceof String) reply(result);
     return ScalaInterop.seq(((Dataset) result).collectAsList());
@@ -73,20 +72,8 @@ public final class SkippingCommand extends LogicalPlan implements LeafRunnableCo
         new org.apache.spark.QueryContext[0]);
   }
 
-  public Seq output() {
+  public scala.collection.immutable.List output() {
     return output;
-  }
-
-  public Seq children() {
-    return (Seq) scala.collection.immutable.Nil$.MODULE$;
-  }
-
-  public LogicalPlan mapChildren(scala.Function1 change) {
-    return this;
-  }
-
-  public LogicalPlan withNewChildrenInternal(scala.collection.immutable.IndexedSeq children) {
-    return this;
   }
 
   public AttributeSet producedAttributes() {
@@ -99,14 +86,6 @@ public final class SkippingCommand extends LogicalPlan implements LeafRunnableCo
 
   public scala.collection.immutable.Map metrics() {
     return (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty();
-  }
-
-  public Seq nodePatterns() {
-    return patterns == null ? (Seq) scala.collection.immutable.Nil$.MODULE$ : patterns;
-  }
-
-  public void org$apache$spark$sql$catalyst$plans$logical$Command$_setter_$nodePatterns_$eq(Seq s) {
-    patterns = s;
   }
 
   public String productPrefix() {

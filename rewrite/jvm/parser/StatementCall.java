@@ -3,7 +3,7 @@ package rewrite.jvm.parser;
 import java.util.UUID;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.Dataset;
 import rewrite.jvm.bridge.PythonCallback;
 
 /**

@@ -13,8 +13,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.BiFunction;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.unsafe.Platform;
+import rewrite.jvm.shims.Sessions;
 
 /**
  * Python's half of the statements.
@@ -53,8 +53,7 @@ public final class StatementCallback {
       // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
       waiting.answer = session == null
           ? THREADS.submit(call)
-          : SQLExecution$.MODULE$.withThreadLocalCaptured(
-              (org.apache.spark.sql.classic.SparkSession) session, THREADS, call);
+          : Sessions.submit(session, THREADS, call);
     } finally {
       if (waiting.answer == null) place.giveBack();
     }

@@ -14,17 +14,16 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Lower;
 import org.apache.spark.sql.catalyst.expressions.Upper;
-import org.apache.spark.sql.catalyst.expressions.variant.VariantGet;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
-import org.apache.spark.sql.types.VariantType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.Values;
 
 /**
  * An expression over columns of a table as a text: two with one text give the same value of the
@@ -166,14 +165,14 @@ public final class ExpressionText {
 
   /** Whether texts, which variants have, too, become timestamps: of `10:00` it is one of today. */
   private static boolean isOfItsDay(Expression e) {
-    boolean isOfText = e instanceof VariantGet
+    boolean isOfText = VariantFields.isGet(e)
         || e instanceof Cast && ((Cast) e).child().dataType().existsRecursively(new IsText());
     return isOfText && e.dataType().existsRecursively(new IsTimestamp());
   }
 
   private static final class IsText extends scala.runtime.AbstractFunction1 {
     public Object apply(Object type) {
-      return Boolean.valueOf(type instanceof StringType || type instanceof VariantType);
+      return Boolean.valueOf(type instanceof StringType || Values.isVariant(type));
     }
   }
 
@@ -288,7 +287,7 @@ public final class ExpressionText {
       out.append(value);
     } else if (value instanceof UTF8String) {
       UTF8String text = (UTF8String) value;
-      if (!text.isValid()) refuse("a text in it is not UTF-8");
+      if (!Values.isUtf8(text)) refuse("a text in it is not UTF-8");
       quote(text.toString());
     } else {
       refuse("a literal in it has a type that an index cannot hold");

@@ -8,7 +8,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Column;
-import org.apache.spark.sql.catalyst.FunctionIdentifier;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedFunction;
@@ -20,13 +19,14 @@ import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.RuntimeReplaceable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
-import org.apache.spark.sql.classic.Dataset;
-import org.apache.spark.sql.classic.ExpressionUtils$;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.internal.SessionState;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.Functions;
+import rewrite.jvm.shims.Values;
 
 /** An expression that is to be indexed: its text, or why there is none, and how it is computed. */
 public final class IndexedExpression {
@@ -80,7 +80,7 @@ public final class IndexedExpression {
       List name = ScalaInterop.list(((UnresolvedFunction) e).nameParts());
       String last = (String) name.get(name.size() - 1);
       boolean isBuiltin = name.size() == 1
-          && FunctionRegistry$.MODULE$.builtin().functionExists(new FunctionIdentifier(last));
+          && FunctionRegistry$.MODULE$.builtin().functionExists(Functions.name(last));
       if (!isBuiltin) return last + ExpressionText.UNLISTED;
     }
     List children = ScalaInterop.list(e.children());
@@ -142,7 +142,7 @@ public final class IndexedExpression {
   /** It, over columns of a frame that have others' names: flat ones by dotted ones, as JSON. */
   public Column over(String flat) throws IOException {
     Map names = Json.read(flat.getBytes(StandardCharsets.UTF_8));
-    return ExpressionUtils$.MODULE$.column(over(optimised, names));
+    return Values.column(over(optimised, names));
   }
 
   private static Expression over(Expression e, Map flat) {

@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.HashSet;
 import java.util.List;
 import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.CatalystTypeConverters$;
@@ -53,7 +52,7 @@ public final class RuntimeRowFilter {
   }
 
   private static scala.collection.immutable.Set set(List keys) {
-    return scala.jdk.javaapi.CollectionConverters.asScala(new HashSet(keys)).toSet();
+    return ScalaInterop.seq(keys).toSet();
   }
 
   private static Expression hash(Expression of) {

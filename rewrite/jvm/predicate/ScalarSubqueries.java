@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.execution.ScalarSubquery;
+import rewrite.jvm.shims.Values;
 
 /** Conditions with subqueries of one value, as in `load = (SELECT max(load) FROM loads)`: the value
     is there when the scan runs. */
@@ -64,7 +65,7 @@ public final class ScalarSubqueries {
       if (!isDefinedAt(node)) return otherwise.apply(node);
       ScalarSubquery subquery = (ScalarSubquery) node;
       subquery.updateResult();
-      return subquery.toLiteral();
+      return Values.literal(subquery);
     }
   }
 }

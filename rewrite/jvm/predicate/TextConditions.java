@@ -17,7 +17,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
-import scala.collection.immutable.Seq;
+import rewrite.jvm.shims.Values;
 
 /** Conditions on how texts begin, end, and what is in them. */
 final class TextConditions {
@@ -55,7 +55,7 @@ final class TextConditions {
   }
 
   /** Of LIKE ALL and LIKE ANY, whose patterns have the escape character that there is. */
-  private Map patterns(String op, Expression e, Map column, Seq patterns) {
+  private Map patterns(String op, Expression e, Map column, scala.collection.Iterable patterns) {
     List given = ScalaInterop.list(patterns);
     List legs = new ArrayList();
     for (int i = 0; i < given.size(); i++) {
@@ -111,7 +111,7 @@ final class TextConditions {
     if (!(literal.value() instanceof UTF8String)) return null; // of bytes
     UTF8String text = (UTF8String) literal.value();
     int length = ((Integer) n).intValue();
-    if (length < 1 || !text.isValid()) return null;
+    if (length < 1 || !Values.isUtf8(text)) return null;
     int more = text.numChars() - length;
     Literal prefix = new Literal(text.substring(0, length), literal.dataType());
     Map begins = nodes.text(Protocol.PREFIX, column, prefix);

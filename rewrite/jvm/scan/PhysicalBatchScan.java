@@ -13,22 +13,21 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
-import org.apache.spark.sql.catalyst.plans.physical.KeyGroupedPartitioning;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.execution.InSubqueryExec;
-import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
-import org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Inversion;
+import rewrite.jvm.shims.BatchScans;
+import rewrite.jvm.shims.Nodes;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -156,10 +155,8 @@ final class PhysicalBatchScan extends PhysicalScan {
     }
     PrunedBatchScan now = new PrunedBatchScan(
         (ConnectorSource) pruning.read(), pruning, waits ? whole() : null,
-        scan.outputPartitioning() instanceof KeyGroupedPartitioning, awaited);
-    BatchScanExec pruned = scan.copy(
-        scan.output(), now, ScalaInterop.seq(filters), scan.ordering(), scan.table(),
-        scan.spjParams());
+        BatchScans.isGrouped(scan), awaited);
+    BatchScanExec pruned = BatchScans.copy(scan, now, ScalaInterop.seq(filters));
     pruned.copyTagsFrom(scan);
     return pruned;
   }
@@ -180,9 +177,9 @@ final class PhysicalBatchScan extends PhysicalScan {
   /** A runtime filter that collects nothing: Spark asks a scan for its files late if it has one. */
   private static Expression nothing(Attribute column) {
     List none = new ArrayList();
-    LocalTableScanExec rows = new LocalTableScanExec(
-        ScalaInterop.seq(Collections.singletonList(column)), ScalaInterop.seq(none),
-        scala.Option.empty());
+    SparkPlan rows =
+        Nodes.scan(
+            ScalaInterop.seq(Collections.singletonList(column)), ScalaInterop.seq(none));
     return new InSubqueryExec(
         column, new SubqueryExec("skipping", rows, scala.Option.empty()),
         NamedExpression$.MODULE$.newExprId(), false, null, null);
@@ -221,8 +218,9 @@ final class PhysicalBatchScan extends PhysicalScan {
     if (metric("numSplits") == 0 && metric("numOutputRows") == 0) return files;
     Partition[] partitions = scan.inputRDD().partitions();
     for (int i = 0; i < partitions.length; i++) {
-      if (!(partitions[i] instanceof DataSourceRDDPartition)) continue;
-      List inputs = ScalaInterop.list(((DataSourceRDDPartition) partitions[i]).inputPartitions());
+      scala.collection.Iterable planned = BatchScans.inputs(partitions[i]);
+      if (planned == null) continue;
+      List inputs = ScalaInterop.list(planned);
       for (int j = 0; j < inputs.size(); j++) {
         ScanSources.addFiles((InputPartition) inputs.get(j), files);
       }

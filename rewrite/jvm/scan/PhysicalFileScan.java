@@ -4,11 +4,9 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.catalyst.TableIdentifier;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
-import org.apache.spark.sql.execution.ScanFileListing;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -22,6 +20,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.shims.FileScans;
 import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.ScanSource;
@@ -44,7 +43,7 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   public ScanSource read() {
-    return scan.stream().isDefined() ? null : ScanSources.of(scan.relation(), client);
+    return FileScans.isStream(scan) ? null : ScanSources.of(scan.relation(), client);
   }
 
   public boolean isPruned() {
@@ -56,7 +55,7 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   boolean isStreamed() {
-    return scan.stream().isDefined();
+    return FileScans.isStream(scan);
   }
 
   public boolean isIndexable() {
@@ -120,11 +119,9 @@ final class PhysicalFileScan extends PhysicalScan {
     for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
       if (isOurs((Expression) each.next())) each.remove();
     }
-    FileSourceScanExec now = scan.copy(
-        relation, scan.stream(), scan.output(), scan.requiredSchema(),
-        ScalaInterop.seq(partitionFilters), scan.optionalBucketSet(),
-        scan.optionalNumCoalescedBuckets(), ScalaInterop.seq(filters), scan.tableIdentifier(),
-        scan.disableBucketedScan());
+    FileSourceScanExec now =
+        FileScans.copy(
+            scan, relation, ScalaInterop.seq(partitionFilters), ScalaInterop.seq(filters));
     now.copyTagsFrom(scan);
     return now;
   }
@@ -166,11 +163,11 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   public Object opened() {
-    return isRunAgain() ? Long.valueOf(listed().totalNumberOfFiles()) : metric("numFiles");
+    return isRunAgain() ? Long.valueOf(FileScans.countFiles(scan)) : metric("numFiles");
   }
 
   public Object openedBytes() {
-    return isRunAgain() ? Long.valueOf(listed().totalFileSize()) : metric("filesSize");
+    return isRunAgain() ? Long.valueOf(FileScans.countBytes(scan)) : metric("filesSize");
   }
 
   /** Whether rows came from files that Spark does not count: those of a plan it counts in its first
@@ -180,11 +177,6 @@ final class PhysicalFileScan extends PhysicalScan {
     Object rows = metric("numOutputRows");
     return files != null && ((Long) files).longValue() == 0
         && rows != null && ((Long) rows).longValue() > 0;
-  }
-
-  /** The files of the scan; they are known once it has run. */
-  private ScanFileListing listed() {
-    return scan.dynamicallySelectedPartitions();
   }
 
   private Object metric(String name) {

@@ -16,11 +16,11 @@ import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.shims.AbstractFileIndex;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.FolderListing;
 import rewrite.jvm.source.ReplaceableFiles;
 import rewrite.jvm.source.Tally;
-import scala.collection.immutable.Seq;
 
 /**
  * A table's file index less the files that are pruned.
@@ -29,7 +29,7 @@ import scala.collection.immutable.Seq;
  * It stands behind the scan's transient relation and never reaches an executor. Equality includes
  * what is left out: a pruned scan is another scan, or reused exchanges would return wrong rows.
  */
-public final class PrunedFileIndex implements FileIndex {
+public final class PrunedFileIndex extends AbstractFileIndex {
   private final FileIndex inner;
   private final FileSource read;
   private final ScanPruning pruning;
@@ -40,9 +40,10 @@ public final class PrunedFileIndex implements FileIndex {
     this.pruning = pruning;
   }
 
-  public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
+  protected scala.collection.immutable.List list(
+      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
     try {
-      Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
+      scala.collection.Iterable listed = listed(partitionFilters, dataFilters);
       if (!pruning.isAsked()) {
         if (!pruning.isCollected()) takeFinished();
         pruning.collectAndAsk();
@@ -50,14 +51,20 @@ public final class PrunedFileIndex implements FileIndex {
       return without(listed, pruning);
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      Seq listed = inner.listFiles(partitionFilters, own(dataFilters));
+      scala.collection.immutable.List listed =
+          listed(partitionFilters, dataFilters).toList();
       pruning.giveUp(Failures.forgive(failure));
       return listed;
     }
   }
 
+  private scala.collection.Iterable listed(
+      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
+    return inner.listFiles(partitionFilters.toList(), own(dataFilters));
+  }
+
   /** The scan's own filters of those given: Delta would plan anew for the ranges of keys. */
-  private Seq own(Seq dataFilters) {
+  private scala.collection.immutable.List own(scala.collection.Iterable dataFilters) {
     List out = new ArrayList();
     List given = ScalaInterop.list(dataFilters);
     for (int i = 0; i < given.size(); i++) {
@@ -101,7 +108,8 @@ public final class PrunedFileIndex implements FileIndex {
     return inner;
   }
 
-  private Seq without(Seq listed, ScanPruning pruning) {
+  private scala.collection.immutable.List without(
+      scala.collection.Iterable listed, ScanPruning pruning) {
     List directories = ScalaInterop.list(listed);
     FolderListing now =
         read instanceof ReplaceableFiles
@@ -188,10 +196,11 @@ public final class PrunedFileIndex implements FileIndex {
   }
 
   /** Counts what happened to each file of a scan with these filters, for explain. */
-  public Map count(Seq partitionFilters, Seq dataFilters) {
+  public Map count(
+      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
     ScanPruning shown = pruning.forecast();
     if (!shown.isCounted()) {
-      without(inner.listFiles(partitionFilters, own(dataFilters)), shown);
+      without(listed(partitionFilters, dataFilters), shown);
     }
     return shown.describe();
   }
@@ -201,8 +210,8 @@ public final class PrunedFileIndex implements FileIndex {
     return pruning.isCounted() ? pruning.describe() : null;
   }
 
-  public Seq rootPaths() {
-    return inner.rootPaths();
+  public scala.collection.immutable.List rootPaths() {
+    return inner.rootPaths().toList();
   }
 
   public String[] inputFiles() {

@@ -12,8 +12,6 @@ import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.Metadata;
@@ -32,7 +30,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
-import scala.collection.immutable.Seq;
 
 /**
  * What a read of a Delta table tells about the table. Loaded only where Delta is.
@@ -54,11 +51,12 @@ public final class DeltaSource extends FileSource {
 
   private final TahoeFileIndex index;
   private final Snapshot snapshot;
-  private final Seq files;
+  private final scala.collection.Iterable files;
   private final Metadata metadata;
 
   private DeltaSource(
-      HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot, Seq files) {
+      HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot,
+      scala.collection.Iterable files) {
     super(relation);
     this.index = index;
     this.snapshot = snapshot;
@@ -172,13 +170,13 @@ public final class DeltaSource extends FileSource {
     columns.add(new Column("deletionVector.cardinality"));
     columns.add(snapshot.getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())));
     for (int i = 0; i < paths.size(); i++) {
-      Seq path = reversed((List) paths.get(i));
+      scala.collection.immutable.List path = reversed((List) paths.get(i));
       columns.add(snapshot.getStatsColumnOrNullLiteral(LEAST, path));
       columns.add(snapshot.getStatsColumnOrNullLiteral(GREATEST, path));
       columns.add(snapshot.getStatsColumnOrNullLiteral("nullCount", path));
     }
     SparkPlan plan =
-        ((Dataset) snapshot.withStats().select(ScalaInterop.seq(columns)))
+        (snapshot.withStats().select(ScalaInterop.seq(columns)))
             .queryExecution().executedPlan();
     InternalRow[] rows = plan.executeCollect();
     List out = new ArrayList();
@@ -219,7 +217,7 @@ public final class DeltaSource extends FileSource {
   }
 
   /** A path as Delta's statistics take it. */
-  private static Seq reversed(List path) {
+  private static scala.collection.immutable.List reversed(List path) {
     List out = new ArrayList(path);
     Collections.reverse(out);
     return ScalaInterop.seq(out);

@@ -29,7 +29,6 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.KeyValues;
-import scala.collection.immutable.Seq;
 
 /**
  * What a read of an Iceberg table tells about the table. Loaded only where Iceberg is.
@@ -56,7 +55,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   /** The scan, or null where it is not that of a read whose files may be left out. */
-  public static IcebergSource of(Scan scan, Seq output) {
+  public static IcebergSource of(Scan scan, scala.collection.Iterable output) {
     if (!SkippingConf.servesCommands() && isOfCommand(output)) return null;
     try {
       IcebergReflection members = IcebergReflection.of(scan);
@@ -84,7 +83,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   /** Whether it may be: whoever asks for `_file` by himself is taken for one. */
-  private static boolean isOfCommand(Seq output) {
+  private static boolean isOfCommand(scala.collection.Iterable output) {
     List columns = ScalaInterop.list(output);
     for (int i = 0; i < columns.size(); i++) {
       if (((Attribute) columns.get(i)).name().equals("_file")) return true;

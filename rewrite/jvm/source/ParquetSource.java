@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
@@ -167,7 +167,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
 
   public FolderListing now(Collection folders) {
     if (folders.isEmpty()) return FolderListing.NONE;
-    SparkSession session = (SparkSession) relation.sparkSession();
+    SparkSession session = relation.sparkSession();
     return FolderListing.list(
         session.sessionState().newHadoopConfWithOptions(relation.options()), folders, client);
   }

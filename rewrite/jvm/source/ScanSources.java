@@ -13,7 +13,6 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
-import scala.collection.immutable.Seq;
 
 /** Finds the read of a table behind what plans have for it: files of Spark's, or a connector. */
 public final class ScanSources {
@@ -114,7 +113,7 @@ public final class ScanSources {
   }
 
   /** The same for a connector's scan with these columns. */
-  public static ConnectorSource of(Scan scan, Seq output) {
+  public static ConnectorSource of(Scan scan, scala.collection.Iterable output) {
     if (!scan.getClass().getName().equals(SCAN)) return null;
     try {
       return (ConnectorSource) ByName.call("IcebergSource", "of", new Object[] {scan, output});

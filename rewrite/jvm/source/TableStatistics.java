@@ -28,6 +28,7 @@ import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.predicate.ValueTypes;
+import rewrite.jvm.shims.Values;
 
 /**
  * Asks tables themselves which files can hold some values: their partitions, and for columns
@@ -281,7 +282,7 @@ public final class TableStatistics {
   /** Whether values that are equal to Spark are equal, and ordered, as bytes and numbers are. */
   private static boolean isOrdered(DataType type) {
     return MessageWriter.takes(type)
-        && !(type instanceof StringType && !((StringType) type).supportsBinaryOrdering());
+        && !(type instanceof StringType && !Values.areOrderedByBytes((StringType) type));
   }
 
   /** The bounds of a column at the version that is read; null: none, or not known. */

@@ -28,6 +28,11 @@ final class VariantFields {
     return VariantMetadata$.MODULE$.isVariantStruct(type);
   }
 
+  /** Whether an expression reads a path of a variant. */
+  static boolean isGet(Expression e) {
+    return e instanceof VariantGet;
+  }
+
   /** Such a field as the function that it was, over the struct; any other expression as it is. */
   static Expression restored(Expression e) {
     if (!(e instanceof GetStructField) || !isOne((GetStructField) e)) return e;

@@ -1,0 +1,33 @@
+package rewrite.jvm.shims;
+
+import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.execution.LocalTableScanExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
+import scala.collection.immutable.List;
+
+/**
+ * Constructors of plan nodes.
+ *
+ * <p>Until 3.5 local rows are of no stream; see 4.0.
+ */
+public final class Nodes {
+  private Nodes() {}
+
+  /** A relation with some rows. */
+  public static LocalRelation relation(List output, List rows) {
+    return new LocalRelation(output, rows, false);
+  }
+
+  /** A scan of some rows. */
+  public static SparkPlan scan(List output, List rows) {
+    return new LocalTableScanExec(output, rows);
+  }
+
+  /** The same exchange of another plan. */
+  public static ShuffleExchangeExec exchange(ShuffleExchangeExec exchange, SparkPlan child) {
+    return new ShuffleExchangeExec(
+        exchange.outputPartitioning(), child, exchange.shuffleOrigin(),
+        exchange.advisoryPartitionSize());
+  }
+}

@@ -1,0 +1,41 @@
+package rewrite.jvm.shims;
+
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.execution.SubqueryBroadcastExec;
+import scala.Option;
+import scala.collection.immutable.List;
+import scala.collection.immutable.Nil$;
+
+/**
+ * Spark's dynamic pruning.
+ *
+ * <p>Since 4.0 it has a list of keys; ours has one.
+ */
+public final class DynamicKeys {
+  private DynamicKeys() {}
+
+  /** The filter that the keys at `index` contain a value. */
+  public static DynamicPruningSubquery of(
+      Expression value, LogicalPlan plan, List keys, int index, boolean onlyInBroadcast,
+      ExprId id) {
+    return new DynamicPruningSubquery(
+        value, plan, keys, one(index), onlyInBroadcast, id, Option.empty());
+  }
+
+  /** Which of the keys a filter is about. */
+  public static int index(DynamicPruningSubquery filter) {
+    return (Integer) filter.broadcastKeyIndices().apply(0);
+  }
+
+  /** Which of a broadcast's keys a subquery returns. */
+  public static int index(SubqueryBroadcastExec subquery) {
+    return (Integer) subquery.indices().apply(0);
+  }
+
+  private static List one(int index) {
+    return new scala.collection.immutable.$colon$colon(index, (List) Nil$.MODULE$);
+  }
+}
