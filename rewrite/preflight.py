@@ -82,6 +82,7 @@ def require_session(spark: SparkSession) -> None:
     _require_release("Spark", spark.version, (SPARK,))
     jvm: Any = spark.sparkContext._jvm
     _require_java_release(str(jvm.System.getProperty("java.version")), "this session's")
+    _require_scala(spark.version, str(jvm.scala.util.Properties.versionNumberString()))
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     has_delta = _require_jar(_DELTA, loader)
     _require_jar(_ICEBERG, loader)
@@ -98,6 +99,15 @@ def require_session(spark: SparkSession) -> None:
         )
     if has_delta and not _has_extension(spark):
         log.info("Delta is disabled: to use it, set spark.sql.extensions=%s", DELTA_EXTENSION)
+
+
+def _require_scala(spark: str, scala: str) -> None:
+    """Raise SessionError unless Spark was built with the Scala of its line."""
+    if not scala.startswith(f"{_SCALA}."):
+        raise SessionError(
+            f"this is Spark {spark} for Scala {scala}, which is not supported: "
+            f"use the Spark {SPARK} for Scala {_SCALA}"
+        )
 
 
 def require_extension(spark: SparkSession) -> None:
@@ -119,8 +129,8 @@ def _has_extension(spark: SparkSession) -> bool:
 
 def _require_jar(jar: _Jar, loader: Any) -> bool:
     """Return whether a format is present; raise SessionError for an unsupported release."""
-    # Not loading the class and catching the exception: to convert it, PySpark reads the session's
-    # settings, which builds the plan rules, and then ours cannot be added.
+    # Look for a resource instead of loading the class: to convert its exception,
+    # PySpark reads the settings, which builds the plan rules, and then ours cannot be added.
     found = loader.getResource(f"{jar.probe.replace('.', '/')}.class")
     if found is None:
         return False

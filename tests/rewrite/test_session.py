@@ -172,17 +172,29 @@ class TestAnotherRelease:
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(preflight, "_SCALA", "2.12")
+        monkeypatch.setattr(preflight, "_require_scala", lambda *_: None)
         said = self.refused(spark)
         assert (
             "delta-spark_4.1_2.13-4.4.0.jar is not built for Spark 4.1 and Scala 2.12: pip install"
             in said
         )
 
-    def test_of_java(self, spark: SparkSession) -> None:
+    def test_of_spark_for_another_scala(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(preflight, "_SCALA", "2.12")
+        said = self.refused(spark)
+        assert said.startswith("this is Spark 4.1")
+        assert said.endswith("not supported: use the Spark 4.1 for Scala 2.12")
+
+    @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "25.0.1"])
+    def test_of_java(self, spark: SparkSession, version: str) -> None:
         system: Any = spark._jvm.System  # type: ignore[union-attr]
-        real = system.setProperty("java.version", "25.0.1")
+        real = system.setProperty("java.version", version)
         try:
-            assert "needs a JDK 17 or 21, this session's is 25.0.1: install" in self.refused(spark)
+            assert f"needs a JDK 17 or 21, this session's is {version}: install" in self.refused(
+                spark
+            )
         finally:
             system.setProperty("java.version", real)
 
