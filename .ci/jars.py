@@ -173,7 +173,7 @@ def _fetch(artifact: Artifact) -> list[Path]:
 
 
 def find_sources(line: str) -> dict[str, Path]:
-    """Return the sources of a line by their path below the root package.
+    """Return the sources and resources of a line by their path below the root package.
 
     A shim is in the folder of the line since which Spark's API is so: later lines use it, too.
     """
@@ -181,7 +181,7 @@ def find_sources(line: str) -> dict[str, Path]:
     folders = [SOURCES, *(SHIMS / each for each in lines[: lines.index(line) + 1])]
     sources = {}
     for folder in folders:
-        for path in sorted(folder.rglob("*.java")):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             sources[path.relative_to(folder).as_posix()] = path
     return sources
 
@@ -215,7 +215,12 @@ def build(line: str) -> Path:
         if read_digest(jar) == digest:  # another process was faster
             return jar
         classes = Path(temporary, "classes")
-        compile_classes(list(sources.values()), LINES[line].find_classes(), classes)
+        java = [path for path in sources.values() if path.suffix == ".java"]
+        compile_classes(java, LINES[line].find_classes(), classes)
+        for name in sources:
+            if name.startswith("META-INF/"):
+                (classes / name).parent.mkdir(parents=True, exist_ok=True)
+                (classes / name).write_bytes(sources[name].read_bytes())
         packed = Path(temporary, jar.name)
         pack(classes, digest, packed)
         packed.replace(jar)  # a JVM that has the old one open keeps it
@@ -234,8 +239,10 @@ def compile_classes(sources: list[Path], class_path: list[Path], into: Path) -> 
 
 
 def pack(classes: Path, digest: str, into: Path) -> None:
-    """Write a jar with class files and their digest."""
-    entries = {path.relative_to(classes).as_posix(): path for path in classes.rglob("*.class")}
+    """Write a jar with class files, resources and the digest of their sources."""
+    entries = {
+        path.relative_to(classes).as_posix(): path for path in classes.rglob("*") if path.is_file()
+    }
     with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(zipfile.ZipInfo(DIGEST, EPOCH), digest)
         for name, path in sorted(entries.items()):

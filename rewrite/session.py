@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -175,18 +175,19 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def enable(spark: SparkSession) -> Session:
+def enable(spark: SparkSession, *, jars: Sequence[str | Path] = ()) -> Session:
     """Make a session skip files, and return it; further calls do nothing.
 
     The session may have Delta, Iceberg, both, or neither (for plain Parquet). Spark builds the plan
     rules of a session once, when it first runs SQL. If that has happened, this returns a clone,
-    which keeps temporary views and settings and becomes the active session. Raises SessionError,
-    with the fix, if the hooks cannot work, and SettingError for an unknown `spark.skipping.`
-    setting.
+    which keeps temporary views and settings and becomes the active session. `jars` are local files
+    with table formats of your own (`TableFormat.java`). Raises SessionError, with the fix, if the
+    hooks or a format cannot work, and SettingError for an unknown `spark.skipping.` setting.
     """
     require_session(spark)
     _choose_python(spark)
     hooks = find_hooks(spark) or Hooks(spark)
+    hooks.load_formats(jars)
     in_clone = not hooks.prove(spark)
     if in_clone:
         spark = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())

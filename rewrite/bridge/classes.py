@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from py4j.protocol import Py4JJavaError
 
 from providers.errors import SessionError
 from skipping.requirements import SPARK
@@ -26,6 +29,21 @@ class Classes:
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
         self._loader = _loader(gateway)
+
+    def load_formats(self, java: Any, jars: Iterable[str | Path]) -> None:
+        """Add jars with table formats, and find the formats anew; raises SessionError."""
+        for jar in map(Path, jars):
+            if not jar.is_file():
+                raise SessionError(f"{jar} in jars is no file")
+            url = self._gateway.jvm.java.io.File(str(jar)).toURI().toURL()
+            if str(url) not in map(str, self._loader.getURLs()):
+                self._loader.addURL(url)
+        try:
+            java.loadFormats(self._loader)
+        except Py4JJavaError as error:
+            raise SessionError(
+                f"a table format cannot be loaded: {error.java_exception.getMessage()}"
+            ) from None
 
     def find(self, name: str) -> Any:
         """Return a class."""

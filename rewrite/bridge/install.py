@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pyspark.errors import ParseException
@@ -74,7 +75,7 @@ class Hooks:
                 earlier.close()
         context = spark.sparkContext
         authenticate(context._gateway)
-        classes = Classes(context._gateway)
+        classes = self._classes = Classes(context._gateway)
         self._spark = spark
         self._folder = Folder()
         self.counting = Counting()
@@ -111,6 +112,10 @@ class Hooks:
         seal(asks)
         seal(states)
         _hooks[_key(spark)] = self
+
+    def load_formats(self, jars: Iterable[str | Path]) -> None:
+        """Find the table formats in some jars, next to those known; raises SessionError."""
+        self._classes.load_formats(self.java, jars)
 
     def prove(self, spark: SparkSession) -> bool:
         """Plan a query and parse a statement; return whether both hooks work in this session.

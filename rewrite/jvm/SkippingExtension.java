@@ -24,6 +24,7 @@ import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
 import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.source.BoundRule;
+import rewrite.jvm.source.TableFormats;
 import rewrite.jvm.source.TableStatistics;
 
 /**
@@ -70,6 +71,11 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
     python.connect(asks, secret, folder);
     statements.connect(states, secret);
     context.addSparkListener(executions);
+  }
+
+  /** Finds table formats; see TableFormats. */
+  public void loadFormats(ClassLoader loader) {
+    TableFormats.load(loader);
   }
 
   /** Gives the function to a session that has run SQL, and so has its functions already. */

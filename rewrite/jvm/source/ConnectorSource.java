@@ -5,12 +5,7 @@ import java.util.Set;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 
-/**
- * A scan of a connector, which lists and reads files itself.
- *
- * <p>Classes that need a connector's own stand behind this, and are compiled only where it is: a
- * session may be without it.
- */
+/** A scan of a connector, which lists and reads files itself. See TableFormat. */
 public interface ConnectorSource extends ScanSource {
   /** The connector's own. */
   Scan scan();

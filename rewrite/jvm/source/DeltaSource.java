@@ -122,7 +122,7 @@ public final class DeltaSource extends FileSource {
     return String.valueOf(snapshot.version());
   }
 
-  List directories() {
+  protected List directories() {
     List out = new ArrayList();
     Map byValues = new HashMap();
     List found = ScalaInterop.list(files);

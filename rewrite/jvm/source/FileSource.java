@@ -84,7 +84,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
   }
 
   /** The files that it reads, by partition; none where that is not known yet. */
-  abstract List directories();
+  protected abstract List directories();
 
   /** Whether one file has to stay even if none is of use. */
   public boolean keepsOne() {

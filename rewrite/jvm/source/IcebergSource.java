@@ -70,16 +70,16 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   /** Whether a scan leaves out rows, other than those without a value. */
-  public static Boolean hasConditions(Scan scan) {
+  public static boolean hasConditions(Scan scan) {
     IcebergReflection members = IcebergReflection.of(scan);
     List filters = members == null ? new ArrayList() : members.filters(scan);
     for (int i = 0; i < filters.size(); i++) {
       Expression.Operation what = ((Expression) filters.get(i)).op();
       if (what != Expression.Operation.NOT_NULL && what != Expression.Operation.TRUE) {
-        return Boolean.TRUE;
+        return true;
       }
     }
-    return Boolean.FALSE;
+    return false;
   }
 
   /** Whether it may be: whoever asks for `_file` by himself is taken for one. */

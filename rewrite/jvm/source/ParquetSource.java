@@ -94,7 +94,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
   }
 
   /** Catalogs list their partitions when the files are listed. */
-  List directories() {
+  protected List directories() {
     FileIndex location = relation.location();
     List none = new ArrayList();
     return location instanceof InMemoryFileIndex

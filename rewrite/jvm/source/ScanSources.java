@@ -6,22 +6,18 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
+import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.FileScan;
+import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 
 /** Finds the read of a table behind what plans have for it: files of Spark's, or a connector. */
 public final class ScanSources {
-  private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
-  private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
-
-  private static final String QUERY = "PreparedDeltaFileIndex";
-  private static final String COMMAND = "TahoeBatchFileIndex";
-
   private ScanSources() {}
 
   /** Whether a plan reads a table. */
@@ -41,7 +37,7 @@ public final class ScanSources {
 
   /** The same of files that Spark reads. */
   public static boolean isOfCommand(HadoopFsRelation relation) {
-    return isNamed(relation, COMMAND);
+    return TableFormats.of(relation.location()).isOfCommand(relation.location());
   }
 
   /** The same of a connector's table. */
@@ -58,11 +54,13 @@ public final class ScanSources {
   public static boolean isSnapshot(LogicalPlan leaf) {
     if (leaf instanceof LogicalRelation) {
       Object relation = ((LogicalRelation) leaf).relation();
-      return relation instanceof HadoopFsRelation
-          && (isNamed((HadoopFsRelation) relation, QUERY) || isOfCommand(leaf));
+      if (!(relation instanceof HadoopFsRelation)) return false;
+      FileIndex index = ((HadoopFsRelation) relation).location();
+      return TableFormats.of(index).isSnapshot(index);
     }
-    return leaf instanceof DataSourceV2ScanRelation
-        && ((DataSourceV2ScanRelation) leaf).scan().getClass().getName().equals(SCAN);
+    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
+    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
+    return TableFormats.of(scan).isSnapshot(scan);
   }
 
   /** Whether it reads files that were listed once. Spark lists them anew when the session writes to
@@ -82,12 +80,7 @@ public final class ScanSources {
   public static boolean hasConditions(LogicalPlan leaf) {
     if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
     Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
-    return scan.getClass().getName().equals(SCAN)
-        && Boolean.TRUE.equals(ByName.call("IcebergSource", "hasConditions", new Object[] {scan}));
-  }
-
-  private static boolean isNamed(HadoopFsRelation relation, String index) {
-    return relation.location().getClass().getSimpleName().equals(index);
+    return TableFormats.of(scan).hasConditions(scan);
   }
 
   /** The read behind a leaf of a plan, or null where it is not one that may be pruned: a stream
@@ -107,16 +100,16 @@ public final class ScanSources {
 
   /** The same for files that Spark reads. */
   public static FileSource of(HadoopFsRelation relation, IndexClient client) {
-    return isNamed(relation, QUERY) || isOfCommand(relation)
-        ? (FileSource) ByName.call("DeltaSource", "of", new Object[] {relation})
-        : (FileSource) ParquetSource.of(relation, client);
+    TableFormat format = TableFormats.of(relation.location());
+    return format.isFormat(relation.location())
+        ? format.open(relation)
+        : ParquetSource.of(relation, client);
   }
 
   /** The same for a connector's scan with these columns. */
   public static ConnectorSource of(Scan scan, scala.collection.Iterable output) {
-    if (!scan.getClass().getName().equals(SCAN)) return null;
     try {
-      return (ConnectorSource) ByName.call("IcebergSource", "of", new Object[] {scan, output});
+      return TableFormats.of(scan).open(scan, output);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return null;
@@ -125,7 +118,10 @@ public final class ScanSources {
 
   /** Adds the files in a partition that a connector planned: of each location the bytes. */
   public static void addFiles(InputPartition partition, Map files) {
-    if (!partition.getClass().getName().equals(PARTITION)) return;
-    ByName.call("IcebergSource", "addFiles", new Object[] {partition, files});
+    try {
+      TableFormats.of(partition).addFiles(partition, files);
+    } catch (Exception failure) {
+      Platform.throwException(failure);
+    }
   }
 }

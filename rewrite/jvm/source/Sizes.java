@@ -18,9 +18,8 @@ public final class Sizes {
       if (source instanceof ConnectorSource) return ((ConnectorSource) source).sizes();
       if (!(source instanceof FileIndex)) return steps;
       FileIndex index = (FileIndex) source;
-      if (index.getClass().getSimpleName().equals("PreparedDeltaFileIndex")) {
-        ByName.call("DeltaSizes", "add", new Object[] {index, steps});
-      } else if (index instanceof PartitioningAwareFileIndex) {
+      TableFormats.of(index).addSizes(index, steps);
+      if (index instanceof PartitioningAwareFileIndex) {
         int files = ((PartitioningAwareFileIndex) index).allFiles().size();
         SizeSteps.add(steps, "table", Long.valueOf(files), Long.valueOf(index.sizeInBytes()));
       }

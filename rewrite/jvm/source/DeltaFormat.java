@@ -1,0 +1,40 @@
+package rewrite.jvm.source;
+
+import java.util.List;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+
+/** Delta Lake. Its classes are loaded only behind `isFormat`. */
+public final class DeltaFormat implements TableFormat {
+  private static final String QUERY = "PreparedDeltaFileIndex";
+  private static final String COMMAND = "TahoeBatchFileIndex";
+
+  @Override
+  public boolean isFormat(FileIndex index) {
+    return isQuery(index) || isOfCommand(index);
+  }
+
+  @Override
+  public FileSource open(HadoopFsRelation relation) {
+    return DeltaSource.of(relation);
+  }
+
+  @Override
+  public boolean isSnapshot(FileIndex index) {
+    return true;
+  }
+
+  @Override
+  public boolean isOfCommand(FileIndex index) {
+    return index.getClass().getSimpleName().equals(COMMAND);
+  }
+
+  @Override
+  public void addSizes(FileIndex index, List<Object> steps) {
+    if (isQuery(index)) DeltaSizes.add(index, steps);
+  }
+
+  private static boolean isQuery(FileIndex index) {
+    return index.getClass().getSimpleName().equals(QUERY);
+  }
+}

@@ -1,0 +1,42 @@
+package rewrite.jvm.source;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.ServiceLoader;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.datasources.FileIndex;
+
+/** The table formats that ServiceLoader finds: those of this jar, and of others. */
+public final class TableFormats {
+  private static final TableFormat NONE = new TableFormat() {};
+  private static volatile List<TableFormat> formats = new ArrayList<>();
+
+  private TableFormats() {}
+
+  /** Finds the formats in a class loader that knows this class. Throws ServiceConfigurationError
+      for one that cannot be loaded. */
+  public static void load(ClassLoader loader) {
+    List<TableFormat> found = new ArrayList<>();
+    for (TableFormat each : ServiceLoader.load(TableFormat.class, loader)) found.add(each);
+    formats = found;
+  }
+
+  /** The format of a file index; one that has no tables if there is none. */
+  static TableFormat of(FileIndex index) {
+    for (TableFormat each : formats) if (each.isFormat(index)) return each;
+    return NONE;
+  }
+
+  /** The format of a connector's scan; as above. */
+  static TableFormat of(Scan scan) {
+    for (TableFormat each : formats) if (each.isFormat(scan)) return each;
+    return NONE;
+  }
+
+  /** The format of a connector's partition; as above. */
+  static TableFormat of(InputPartition partition) {
+    for (TableFormat each : formats) if (each.isFormat(partition)) return each;
+    return NONE;
+  }
+}
