@@ -353,7 +353,7 @@ class TestIndex:
 
     def test_what_is_given_wrong(self, folder: Path, store: MemoryStore) -> None:
         table = make(folder, files=1)
-        with pytest.raises(SettingError, match="give store="):
+        with pytest.raises(SettingError, match="pass store="):
             SkippingIndex.on(table)
         wrong: Any = object()
         with pytest.raises(TableError, match="object is not a PyIceberg table, a DeltaT"):
@@ -421,7 +421,7 @@ class TestCommand:
         )
         assert "db.t is not an absolute path or URL" in said
         assert main(["refresh", "--all", "--without-spark"]) == 1
-        assert "give store=" in capsys.readouterr().err
+        assert "pass store=" in capsys.readouterr().err
         with pytest.raises(SystemExit) as ended:
             main(["refresh", str(folder), "--without-spark", "--conf", "spark.master=local"])
         assert ended.value.code == 2

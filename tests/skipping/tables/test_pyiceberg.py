@@ -209,7 +209,7 @@ class TestIndex:
 
     def test_what_is_given_wrong(self, catalog: SqlCatalog, store: MemoryStore) -> None:
         table: Any = make(catalog, files=0)
-        with pytest.raises(SettingError, match="give store="):
+        with pytest.raises(SettingError, match="pass store="):
             SkippingIndex.on(table)
         with pytest.raises(TableError, match="is not a PyIceberg table"):
             SkippingIndex.on(object(), store=store)  # type: ignore[arg-type]
