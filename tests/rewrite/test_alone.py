@@ -62,7 +62,7 @@ def test_one_format(tmp_path: Path, name: str, classes: list[str]) -> None:
         assert seen["refusal"] is None
     else:
         assert "the session was started without Delta" in seen["refusal"]
-        assert "rewrite.enable(spark) serves a session without Delta" in seen["refusal"]
+        assert "session without Delta, call rewrite.enable(spark)" in seen["refusal"]
 
 
 def test_what_a_session_is_given() -> None:

@@ -76,7 +76,7 @@ def test_without_the_package_of_a_kind_no_file_is_read(
         raise AssertionError("a file was looked at")
 
     monkeypatch.setattr(skipping.indexing.spark, "can_open", never)
-    monkeypatch.setattr(SparkBuild, "_batch", never)
+    monkeypatch.setattr(SparkBuild, "_sketch_in_tasks", never)
     indexed = IndexedColumn(1, "x", "x", "bigint", "ONLY_HERE")
     column = TableColumn("x", "x", "bigint", PhysicalColumn(("x",)))
     kind: Any = OnlyHere(os.getpid())
