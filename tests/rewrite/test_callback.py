@@ -100,7 +100,7 @@ def test_a_stranger_is_not_let_in(
 ) -> None:
     """The connection is closed before anything of a message is looked at."""
     if not known:
-        monkeypatch.setattr(authentication, "_owner", lambda *_: None)
+        monkeypatch.setattr(authentication, "_find_user", lambda *_: None)
     found = attack()
     assert {answer for _, _, answer in found["answers"]} == {None}
     assert found["got"] == []
@@ -115,7 +115,7 @@ def test_a_stranger_whose_connection_is_taken_learns_nothing(
     """As where the server was started without a token and cannot get one."""
     with monkeypatch.context() as patch:
         patch.setattr(spark.sparkContext._gateway._callback_server, "token", None)
-        patch.setattr(authentication, "_owner", lambda *_: None)
+        patch.setattr(authentication, "_find_user", lambda *_: None)
         found = attack()
     assert {answer for _, _, answer in found["answers"]} == {NULL}
     assert found["got"] == []
