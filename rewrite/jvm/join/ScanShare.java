@@ -15,7 +15,7 @@ import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
-import rewrite.jvm.source.Tally;
+import rewrite.jvm.source.FileCounter;
 
 /**
  * How much of a table its own conditions leave, as its index, and the table itself, say before
@@ -72,7 +72,7 @@ final class ScanShare {
                   PredicateEncoder.question(
                       table, statistics.columns(read), conditions, none, none))
               : Answer.failed(refusal);
-      Tally tally = new Tally(answer, statistics.ask(read, conditions, none, none));
+      FileCounter tally = new FileCounter(answer, statistics.ask(read, conditions, none, none));
       read.findPrunable(tally);
       return tally.left();
     } catch (Throwable failure) {

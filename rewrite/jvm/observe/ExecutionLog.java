@@ -53,7 +53,7 @@ public final class ExecutionLog extends SparkListener {
       knows it. */
   private final Map roots = new HashMap();
   private final TableTotals totals = new TableTotals();
-  private final VainQuestions questions = new VainQuestions();
+  private final UnusedPredicates questions = new UnusedPredicates();
 
   public ExecutionLog(ScanReport scans) {
     super();
@@ -178,7 +178,7 @@ public final class ExecutionLog extends SparkListener {
   }
 
   /** What they asked in vain. */
-  public VainQuestions questions() {
+  public UnusedPredicates questions() {
     return questions;
   }
 

@@ -55,7 +55,7 @@ public final class ScanReport {
    * left to be described later: there is what Sizes describes. What was asked in vain is added to
    * the questions. `isDrained`: all rows of the plan were asked for.
    */
-  public List known(SparkPlan plan, boolean isDrained, VainQuestions questions) {
+  public List known(SparkPlan plan, boolean isDrained, UnusedPredicates questions) {
     ScanFinder finder = new ScanFinder(plan, null);
     if (isDrained) finder.drain(plan);
     List out = new ArrayList();

@@ -14,7 +14,7 @@ import rewrite.jvm.predicate.AskedLeaves;
  * What scans asked in vain: conditions, without their values, of which no index pruned a file.
  * Counted by table and condition, in this driver only; those asked last are kept.
  */
-public final class VainQuestions {
+public final class UnusedPredicates {
   private static final int TABLES = 256;
   private static final int CONDITIONS = 64;
 

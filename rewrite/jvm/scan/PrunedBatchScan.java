@@ -22,7 +22,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.ConnectorSource;
-import rewrite.jvm.source.Tally;
+import rewrite.jvm.source.FileCounter;
 
 /**
  * A connector's scan less the files that are pruned.
@@ -118,7 +118,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   }
 
   private static Set findPrunable(ConnectorSource read, ScanPruning pruning) throws Exception {
-    Tally tally = pruning.tally(read.locations());
+    FileCounter tally = pruning.tally(read.locations());
     Set out = read.findPrunable(tally);
     pruning.done(tally);
     return out;

@@ -20,7 +20,7 @@ import rewrite.jvm.shims.AbstractFileIndex;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.FolderListing;
 import rewrite.jvm.source.ReplaceableFiles;
-import rewrite.jvm.source.Tally;
+import rewrite.jvm.source.FileCounter;
 
 /**
  * A table's file index less the files that are pruned.
@@ -116,7 +116,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
             ? ((ReplaceableFiles) read).now(folders(directories, pruning))
             : null;
     List out = new ArrayList();
-    Tally tally = pruning.tally(locations(directories));
+    FileCounter tally = pruning.tally(locations(directories));
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
       List files = ScalaInterop.list(directory.files());
@@ -140,7 +140,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   }
 
   /** Adds the smallest file that may have rows. */
-  private void keepOne(List directories, List out, Tally tally) {
+  private void keepOne(List directories, List out, FileCounter tally) {
     Set empty = read.empty();
     PartitionDirectory within = null;
     FileStatusWithMetadata smallest = null;

@@ -16,9 +16,9 @@ import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
-import rewrite.jvm.source.StatisticsAnswer;
+import rewrite.jvm.source.StatisticsResult;
 import rewrite.jvm.source.TableStatistics;
-import rewrite.jvm.source.Tally;
+import rewrite.jvm.source.FileCounter;
 
 /**
  * The pruning of one scan, whatever reads its files: its conditions, the keys that it waits for,
@@ -33,7 +33,7 @@ public final class ScanPruning {
   private final List keys;
   private final TopRows top;
   private Answer answer;
-  private StatisticsAnswer own = new StatisticsAnswer();
+  private StatisticsResult own = new StatisticsResult();
   private Map counts;
   private boolean learned;
   private boolean isCollected;
@@ -104,7 +104,7 @@ public final class ScanPruning {
   /** Leaves out nothing from now on: something failed. */
   void giveUp(String reason) {
     answer = Answer.failed("pruning it failed: " + reason);
-    own = new StatisticsAnswer();
+    own = new StatisticsResult();
     counts = answer.header();
   }
 
@@ -171,14 +171,14 @@ public final class ScanPruning {
   }
 
   /** Starts to count what becomes of the files at some locations. */
-  public Tally tally(Collection locations) {
+  public FileCounter tally(Collection locations) {
     if (top != null && !isOrdered) statistics.add(own, read, top, locations);
     isOrdered = true;
-    return new Tally(answer, own);
+    return new FileCounter(answer, own);
   }
 
   /** All files were counted. */
-  public void done(Tally tally) {
+  public void done(FileCounter tally) {
     counts = tally.counts();
     learn(tally);
   }
@@ -189,7 +189,7 @@ public final class ScanPruning {
   }
 
   /** Notes what each set of keys pruned alone. */
-  private void learn(Tally tally) {
+  private void learn(FileCounter tally) {
     if (learned) return;
     learned = true;
     for (int i = 0; i < keys.size(); i++) {

@@ -10,9 +10,9 @@ import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.Protocol;
 
 /** What becomes of the files of one listing, by what an index and the table itself answered. */
-public final class Tally {
+public final class FileCounter {
   private final Answer answer;
-  private final StatisticsAnswer statistics;
+  private final StatisticsResult statistics;
   private final int[] legs;
   private final Map foreign = new TreeMap();
   private int total;
@@ -21,7 +21,7 @@ public final class Tally {
   private long bytes;
   private long prunedBytes;
 
-  public Tally(Answer answer, StatisticsAnswer statistics) {
+  public FileCounter(Answer answer, StatisticsResult statistics) {
     this.answer = answer;
     this.statistics = statistics;
     this.legs = new int[answer.legs() + statistics.legs()];

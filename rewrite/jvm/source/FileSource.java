@@ -66,7 +66,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return bounds.without(ColumnBounds.test(values));
   }
 
-  public Set findPrunable(Tally tally) {
+  public Set findPrunable(FileCounter tally) {
     Set out = new HashSet();
     List directories = directories();
     for (int i = 0; i < directories.size(); i++) {

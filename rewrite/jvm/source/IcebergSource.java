@@ -239,7 +239,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return out;
   }
 
-  public Set findPrunable(Tally tally) throws Exception {
+  public Set findPrunable(FileCounter tally) throws Exception {
     Set out = new HashSet();
     List tasks = members.tasks(scan);
     for (int i = 0; i < tasks.size(); i++) {

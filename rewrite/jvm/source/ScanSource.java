@@ -21,7 +21,7 @@ public interface ScanSource {
 
   /** The locations of the files that are pruned; the tally counts each file. None where its
       files are not known yet. */
-  Set findPrunable(Tally tally) throws Exception;
+  Set findPrunable(FileCounter tally) throws Exception;
 
   /** Whether the column at a path of names is one that Spark prunes partitions by itself. */
   boolean isPartition(List path);

@@ -9,7 +9,7 @@ import java.util.Set;
 import rewrite.jvm.bridge.Protocol;
 
 /** The files of a scan that the table itself prunes, altogether and leg by leg. */
-public final class StatisticsAnswer {
+public final class StatisticsResult {
   private final List described = new ArrayList();
   private final List legs = new ArrayList();
   private final Set pruned = new HashSet();
@@ -51,8 +51,8 @@ public final class StatisticsAnswer {
 
   /** Two are equal where they prune equally: exchanges of such scans may be shared. */
   public boolean equals(Object other) {
-    return other instanceof StatisticsAnswer
-        && pruned.equals(((StatisticsAnswer) other).pruned);
+    return other instanceof StatisticsResult
+        && pruned.equals(((StatisticsResult) other).pruned);
   }
 
   public int hashCode() {

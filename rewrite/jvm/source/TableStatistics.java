@@ -100,8 +100,8 @@ public final class TableStatistics {
 
   /** What they prune of a scan; of what fails nothing. `late` are the conditions whose values
       the table format did not have: it compares only with those of the query's text. */
-  public StatisticsAnswer ask(ScanSource read, List filters, List late, List keys) {
-    StatisticsAnswer out = new StatisticsAnswer();
+  public StatisticsResult ask(ScanSource read, List filters, List late, List keys) {
+    StatisticsResult out = new StatisticsResult();
     List some = new ArrayList();
     for (int i = 0; i < filters.size(); i++) {
       KeyValues listed = ListedValues.of((Expression) filters.get(i));
@@ -150,7 +150,7 @@ public final class TableStatistics {
     }
   }
 
-  private void add(StatisticsAnswer out, ScanSource read, KeyValues values) {
+  private void add(StatisticsResult out, ScanSource read, KeyValues values) {
     if (!isThere(values) || !know(read, values.column())) return;
     List path = Conditions.path(Casts.bare(values.column()));
     try {
@@ -168,7 +168,7 @@ public final class TableStatistics {
     }
   }
 
-  private void add(StatisticsAnswer out, ScanSource read, Comparison test, Expression condition) {
+  private void add(StatisticsResult out, ScanSource read, Comparison test, Expression condition) {
     if (test == null || !know(read, test.column())) return;
     List path = Conditions.path(Casts.bare(test.column()));
     try {
@@ -213,7 +213,7 @@ public final class TableStatistics {
 
   /** Adds what of the files that a scan lists cannot hold one of the first rows of an order, or is
       not needed to have enough rows. */
-  public void add(StatisticsAnswer out, ScanSource read, TopRows top, Collection locations) {
+  public void add(StatisticsResult out, ScanSource read, TopRows top, Collection locations) {
     try {
       Expression first =
           top.column() == null ? column((Expression) top.conditions().get(0)) : top.column();
