@@ -7,8 +7,8 @@ import org.apache.spark.sql.types.DataType;
 /** How a table format identifies a column at the version that a scan reads. */
 public interface ColumnResolver {
   /** The identity of the column at a path of names, as an index names it; null if unknown. */
-  String identity(List path);
+  String identity(List<String> path);
 
   /** The identity, name and type of the column at a path of names; null if unknown. */
-  Map describe(List path, DataType type);
+  Map<String, Object> describe(List<String> path, DataType type);
 }
