@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.source.FileSource;
@@ -72,11 +73,11 @@ public final class OutsideFormat implements TableFormat {
     }
 
     @Override
-    protected List<Object> directories() {
+    protected List<PartitionDirectory> directories() {
       scala.collection.immutable.List<org.apache.spark.sql.catalyst.expressions.Expression> none =
           scala.collection.immutable.List$.MODULE$.empty();
-      List<Object> out = new ArrayList<>();
-      scala.collection.Iterator<?> each =
+      List<PartitionDirectory> out = new ArrayList<>();
+      scala.collection.Iterator<PartitionDirectory> each =
           relation.location().listFiles(none, none).iterator();
       while (each.hasNext()) out.add(each.next());
       return out;

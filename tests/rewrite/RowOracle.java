@@ -123,8 +123,8 @@ public final class RowOracle implements ColumnResolver {
     List out = new ArrayList();
     for (int i = 0; i < rows.size(); i++) {
       InternalRow row = (InternalRow) rows.get(i);
-      Object[] bounds = rule.widen(row.get(0, own), row.get(1, own));
-      out.add(bounds == null ? null : shown(bounds[0]) + " to " + shown(bounds[1]));
+      BoundRule.Range bounds = rule.widen(row.get(0, own), row.get(1, own));
+      out.add(bounds == null ? null : shown(bounds.lower()) + " to " + shown(bounds.upper()));
     }
     return out;
   }

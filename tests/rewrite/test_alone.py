@@ -18,7 +18,7 @@ from rewrite.session import _settings
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 SCRIPT = Path(__file__).with_name("alone.py")
-DELTA = ["DeltaSizes", "DeltaSource"]
+DELTA = ["DeltaSource"]
 ICEBERG = [f"Iceberg{part}" for part in ("Identity", "Reflection", "Source", "Statistics", "Tasks")]
 
 

@@ -1,22 +1,22 @@
 package rewrite.jvm.source;
 
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import java.nio.charset.StandardCharsets;
-import java.util.Collections;
+import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.Decimal$;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.unsafe.types.UTF8String;
-import rewrite.jvm.bridge.Json;
 
 /**
- * What the bounds in a table's own metadata prove: the rows of `skipping/tables/bounds.py`, which
- * says why. Without them no bound proves anything.
+ * How far bounds in a table's own metadata are trusted: the rules of `skipping/tables/bounds.py`,
+ * which says why. Without rules no bound proves anything.
  */
 public final class BoundRule {
   /** Formats, and the footers of Parquet files. */
@@ -28,128 +28,125 @@ public final class BoundRule {
   static final String WIDENED = "widened";
   static final String MAPPED = "mapped";
 
-  private static volatile Map table = Collections.EMPTY_MAP;
+  private static volatile Rules rules = new Rules(List.of(), List.of());
 
-  private final Map row;
+  private final Row row; // null: no bound is trusted
   private final DataType type;
 
-  private BoundRule(Map row, DataType type) {
+  /** The values from one to another, both included. */
+  public record Range(Object lower, Object upper) {}
+
+  private record Rules(List<Row> bounds, List<Transform> transforms) {}
+
+  /** A rule of Python's. */
+  @JsonIgnoreProperties(ignoreUnknown = true)
+  private record Row(
+      List<String> formats, List<String> types, boolean proves, String when, int digits,
+      Long since, Long until, List<BigInteger> never, long margin, Integer bits, Integer prefix) {}
+
+  /** The partition values of an Iceberg transform that may have rows of other partitions: see
+      `TransformRule`. */
+  @JsonIgnoreProperties(ignoreUnknown = true)
+  record Transform(String transform, boolean multiple, Long within) {
+    boolean isBeyond(long value) {
+      return within != null && Math.abs(value) > within;
+    }
+  }
+
+  private BoundRule(Row row, DataType type) {
     this.row = row;
     this.type = type;
   }
 
-  /** Takes the rows, as Python writes them. */
-  public static void use(String rules) throws IOException {
-    table = Json.read(rules.getBytes(StandardCharsets.UTF_8));
+  /** Takes the rules, as Python writes them. */
+  public static void use(String json) throws IOException {
+    rules = new ObjectMapper().readValue(json, Rules.class);
   }
 
-  /** The rule for a column of a type; `what` is true of it, null: nothing. */
+  /** Returns the rule for a column of a type; `what` is true of it, null: nothing. */
   public static BoundRule of(String format, DataType type, String what) {
-    String name = type.simpleString();
-    int end = name.indexOf('(');
-    if (end >= 0) name = name.substring(0, end);
-    int digits = type instanceof DecimalType ? ((DecimalType) type).precision() : 0;
-    List rows = table.containsKey("bounds") ? (List) table.get("bounds") : Collections.EMPTY_LIST;
-    for (int i = 0; i < rows.size(); i++) {
-      Map row = (Map) rows.get(i);
-      Object when = row.get("when");
+    String name = type.simpleString().replaceFirst("\\(.*", "");
+    int digits = type instanceof DecimalType decimal ? decimal.precision() : 0;
+    for (Row row : rules.bounds) {
       boolean fits =
-          ((List) row.get("formats")).contains(format) && ((List) row.get("types")).contains(name)
-              && digits <= ((Number) row.get("digits")).intValue()
-              && (when == null || when.equals(what));
+          row.formats.contains(format) && row.types.contains(name) && digits <= row.digits
+              && (row.when == null || row.when.equals(what));
       if (fits) return new BoundRule(row, type);
     }
-    return new BoundRule(Collections.EMPTY_MAP, type);
+    return new BoundRule(null, type);
   }
 
-  /** The row for an Iceberg transform; null: all its values are where they belong. */
-  static Map transform(String name) {
-    List rows = (List) table.get("transforms");
-    for (int i = 0; rows != null && i < rows.size(); i++) {
-      Map row = (Map) rows.get(i);
-      if (row.get("transform").equals(name)) return row;
+  /** Returns the rule for an Iceberg transform; null: all its values are in their partitions. */
+  static Transform transform(String name) {
+    for (Transform each : rules.transforms) {
+      if (each.transform.equals(name)) return each;
     }
     return null;
   }
 
   /** Whether bounds say something. */
   public boolean proves() {
-    return Boolean.TRUE.equals(row.get("proves"));
+    return row != null && row.proves;
   }
 
-  /** The bounds (Catalyst values) that the values are surely within, NaN and nulls aside; null:
-      any value. */
-  public Object[] widen(Object lower, Object upper) {
+  /** Returns bounds (Catalyst values) that hold for all values except NaN and null; null if they
+      are not trusted. */
+  public Range widen(Object lower, Object upper) {
     if (!proves() || lower == null || upper == null) return null;
-    if (SortedValues.isUntold(lower) || SortedValues.isUntold(upper)) return null;
+    if (SortedValues.isUncovered(lower) || SortedValues.isUncovered(upper)) return null;
     if (TypeUtils$.MODULE$.getInterpretedOrdering(type).compare(lower, upper) > 0) return null;
     if (upper instanceof UTF8String || upper instanceof byte[]) {
       Object end = end(upper);
-      return end == null ? null : new Object[] {lower, end};
+      return end == null ? null : new Range(lower, end);
     }
     if (upper instanceof Float || upper instanceof Double) {
-      return new Object[] {infinite(lower, -1), infinite(upper, 1)};
+      return new Range(infinite((Number) lower, -1), infinite((Number) upper, 1));
     }
-    if (upper instanceof Decimal) {
-      return isNever(lower) || isNever(upper)
-          ? null
-          : new Object[] {moved(lower, -1), moved(upper, 1)};
+    if (lower instanceof Decimal least && upper instanceof Decimal greatest) {
+      BigInteger low = unscaled(least);
+      BigInteger high = unscaled(greatest);
+      if (row.never.contains(low) || row.never.contains(high)) return null;
+      return new Range(decimal(low.subtract(slack(low))), decimal(high.add(slack(high))));
     }
-    if (!(upper instanceof Long)) return new Object[] {lower, upper};
-    if (isBeyond(((Long) lower).longValue(), ((Long) upper).longValue())) return null;
-    long margin = number("margin");
-    long from = ((Long) lower).longValue() - margin;
-    long to = ((Long) upper).longValue() + margin;
-    return new Object[] {
-      Long.valueOf(from > ((Long) lower).longValue() ? Long.MIN_VALUE : from),
-      Long.valueOf(to < ((Long) upper).longValue() ? Long.MAX_VALUE : to)
-    };
+    if (!(lower instanceof Long low && upper instanceof Long high)) return new Range(lower, upper);
+    if (row.since != null && low < row.since || row.until != null && high >= row.until) return null;
+    long from = low - row.margin;
+    long to = high + row.margin;
+    return new Range(from > low ? Long.MIN_VALUE : from, to < high ? Long.MAX_VALUE : to);
   }
 
-  private boolean isBeyond(long lower, long upper) {
-    return row.get("since") != null && lower < number("since")
-        || row.get("until") != null && upper >= number("until");
-  }
-
-  /** A DOUBLE's bound may be that of a FLOAT, which a column was. */
-  private static Object infinite(Object bound, int sign) {
-    if (((Number) bound).doubleValue() * sign < Float.MAX_VALUE) return bound;
+  /** Returns infinity for the largest FLOAT. A DOUBLE's bound may be that of a FLOAT, which the
+      column was. */
+  private static Object infinite(Number bound, int sign) {
+    if (bound.doubleValue() * sign < Float.MAX_VALUE) return bound;
     double infinity = sign * Double.POSITIVE_INFINITY;
-    return bound instanceof Float
-        ? (Object) Float.valueOf((float) infinity)
-        : Double.valueOf(infinity);
+    return bound instanceof Float ? (Object) (float) infinity : infinity;
   }
 
-  private boolean isNever(Object bound) {
-    List never = (List) row.get("never");
-    for (int i = 0; i < never.size(); i++) {
-      if (unscaled(bound).equals(new BigInteger(never.get(i).toString()))) return true;
-    }
-    return false;
+  private BigInteger unscaled(Decimal bound) {
+    return bound.toJavaBigDecimal().setScale(scale()).unscaledValue();
   }
 
-  private BigInteger unscaled(Object bound) {
-    int scale = ((DecimalType) type).scale();
-    return ((Decimal) bound).toJavaBigDecimal().setScale(scale).unscaledValue();
+  private Decimal decimal(BigInteger unscaled) {
+    return Decimal$.MODULE$.apply(new BigDecimal(unscaled, scale()));
   }
 
-  private Object moved(Object bound, int sign) {
-    int scale = ((DecimalType) type).scale();
-    BigInteger own = unscaled(bound);
-    BigInteger by = BigInteger.TEN.pow(scale).multiply(BigInteger.valueOf(number("margin")));
-    if (row.get("bits") != null) {
-      by = by.add(own.abs().shiftRight((int) number("bits"))).add(BigInteger.ONE);
-    }
-    BigInteger moved = sign < 0 ? own.subtract(by) : own.add(by);
-    return org.apache.spark.sql.types.Decimal$.MODULE$.apply(new BigDecimal(moved, scale));
+  private BigInteger slack(BigInteger bound) {
+    BigInteger margin = BigInteger.TEN.pow(scale()).multiply(BigInteger.valueOf(row.margin));
+    return row.bits == null
+        ? margin
+        : margin.add(bound.abs().shiftRight(row.bits)).add(BigInteger.ONE);
   }
 
-  /** An upper bound, or what is above all that begins with it; null: nothing is. */
+  private int scale() {
+    return ((DecimalType) type).scale();
+  }
+
+  /** Returns an upper bound, or what is above all that begins with it; null: nothing is. */
   private Object end(Object upper) {
-    boolean isText = upper instanceof UTF8String;
-    int size = isText ? ((UTF8String) upper).numBytes() : ((byte[]) upper).length;
-    if (row.get("prefix") == null || size < number("prefix")) return upper;
-    return isText ? (Object) successor(upper.toString()) : successor((byte[]) upper);
+    byte[] bytes = upper instanceof UTF8String text ? text.getBytes() : (byte[]) upper;
+    if (row.prefix == null || bytes.length < row.prefix) return upper;
+    return upper instanceof UTF8String ? successor(upper.toString()) : successor(bytes);
   }
 
   private static UTF8String successor(String text) {
@@ -159,19 +156,15 @@ public final class BoundRule {
     int last = text.codePointBefore(end);
     int start = end - Character.charCount(last);
     int next = last + 1 == Character.MIN_SURROGATE ? Character.MAX_SURROGATE + 1 : last + 1;
-    return UTF8String.fromString(text.substring(0, start) + new String(Character.toChars(next)));
+    return UTF8String.fromString(text.substring(0, start) + Character.toString(next));
   }
 
   private static byte[] successor(byte[] bytes) {
     int end = bytes.length;
     while (end > 0 && bytes[end - 1] == -1) end--;
     if (end == 0) return null;
-    byte[] out = java.util.Arrays.copyOf(bytes, end);
+    byte[] out = Arrays.copyOf(bytes, end);
     out[end - 1]++;
     return out;
-  }
-
-  private long number(String name) {
-    return ((Number) row.get(name)).longValue();
   }
 }

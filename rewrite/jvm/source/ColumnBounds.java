@@ -1,209 +1,198 @@
 package rewrite.jvm.source;
 
-import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Predicate;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.TopRows;
-import scala.math.Ordering;
 
 /**
- * The least and the greatest value of a column in each file, as the table itself knows them.
+ * The min and max of a column in each file, as the table itself stores them.
  *
- * <p>They may be wider than the values, never narrower. Nulls and NaN are not within them. A file
- * that is not here may have any value.
+ * <p>They may be wider than the values, never narrower. They do not cover nulls and NaN. A file that
+ * is not here may have any value.
  */
 public final class ColumnBounds {
-  private static final Object[] NO_VALUE = new Object[0];
-  private static final Object[] ANY_VALUE = new Object[1];
+  private static final Bounds NO_VALUE = new Bounds(null, null, null, null);
+  private static final Bounds ANY_VALUE = new Bounds(null, null, null, null);
 
   private final DataType type;
-  private final Map files = new HashMap();
-  private boolean knows;
+  private final Map<String, Bounds> files = new HashMap<>();
+  private boolean hasBounds;
+
+  /** Those of a file, with the number of live rows, and at most of nulls among them; null: not
+      known. */
+  private record Bounds(Object lower, Object upper, Long rows, Long nulls) {
+    boolean isBounded() {
+      return this != NO_VALUE && this != ANY_VALUE;
+    }
+
+    boolean mayHaveNull() {
+      return nulls == null || nulls != 0;
+    }
+
+    /** Returns how many rows are surely in the order before the far bound, or at it. */
+    long countSureRows(boolean nullsFirst) {
+      if (rows == null || !nullsFirst && nulls == null) return 0;
+      return Math.max(0, nullsFirst ? rows : rows - nulls);
+    }
+  }
 
   /** `type` is that of the column to Spark. */
   ColumnBounds(DataType type) {
     this.type = type;
   }
 
-  /** Notes that a file has nothing but a value. */
+  /** Adds a file in which all rows have one value. */
   void add(String location, Object value) {
-    boolean isKnown = !SortedValues.isUntold(value);
-    add(location, isKnown ? new Object[] {value, value} : null, null, null);
+    boolean isCovered = !SortedValues.isUncovered(value);
+    add(location, isCovered ? new BoundRule.Range(value, value) : null, null, null);
   }
 
-  /** Notes a file's bounds, as far as BoundRule takes them (null: not at all), with the number of
-      rows that are not deleted, and of nulls among them at most; null: not known. */
-  void add(String location, Object[] bounds, Long rows, Long nulls) {
-    knows |= bounds != null;
-    put(location, bounds == null ? ANY_VALUE : new Object[] {bounds[0], bounds[1], rows, nulls});
+  /** Adds a file's bounds, as BoundRule widens them (null: it does not trust them), with the number
+      of live rows, and at most of nulls among them; null: not known. */
+  void add(String location, BoundRule.Range bounds, Long rows, Long nulls) {
+    hasBounds |= bounds != null;
+    put(
+        location,
+        bounds == null ? ANY_VALUE : new Bounds(bounds.lower(), bounds.upper(), rows, nulls));
   }
 
-  /** Notes that a file has nothing but nulls. */
+  /** Adds a file that has nothing but nulls. */
   void addNull(String location) {
-    knows = true;
+    hasBounds = true;
     put(location, NO_VALUE);
   }
 
-  /** One location may be there twice, with other deletes: then only this much is known. */
-  private void put(String location, Object[] bounds) {
+  private void put(String location, Bounds bounds) {
+    // One location may be there twice, with other deletes: then neither counts.
     if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
   }
 
-  /** The locations of those whose rows all compare so (null: have a value); `nullsAside`: other
-      than rows without a value. */
-  Set whole(Comparison test, boolean nullsAside) {
-    Set out = new HashSet();
-    for (Iterator each = files.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry entry = (Map.Entry) each.next();
-      Object[] file = (Object[]) entry.getValue();
-      if (file.length < 2 || !nullsAside && !Long.valueOf(0).equals(file[3])) continue;
-      if (test == null || test.includes(file[0], file[1])) out.add(entry.getKey());
-    }
-    return out;
+  /** Returns the locations of files in which all rows compare so (null: have a value), except, with
+      `exceptNulls`, rows without a value. */
+  Set<String> findMatching(Comparison test, boolean exceptNulls) {
+    return find(
+        file ->
+            file.isBounded()
+                && (exceptNulls || !file.mayHaveNull())
+                && (test == null || test.includes(file.lower, file.upper)));
   }
 
   /**
-   * The locations of those that cannot hold one of the first rows of an order, as far as they are
-   * among some; `whole` are those that lose no row by other conditions; null: all.
+   * Returns those of some locations that cannot hold one of the first rows of an order; `complete`
+   * are the files that lose no row by other conditions; null: all.
    *
-   * <p>Files are taken by the end of their bounds until they surely have as many rows as wanted.
-   * What begins behind that end comes later. What begins at it is read: rows may be alike.
+   * <p>Files are taken by their far bound until they surely have as many rows as wanted. A file that
+   * begins behind that bound comes later. One that begins at it is read: rows may be equal.
    */
-  Set behind(TopRows top, Collection locations, Set whole) {
-    Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
-    final Comparator forward = top.isAscending() ? order : order.reverse();
-    final int near = top.isAscending() ? 0 : 1;
-    Map known = new HashMap();
-    List byEnd = new ArrayList();
-    for (Iterator each = locations.iterator(); each.hasNext(); ) {
-      Object location = each.next();
-      Object[] file = (Object[]) files.get(location);
-      if (file == null || file.length < 2) continue;
-      known.put(location, file);
-      if (whole == null || whole.contains(location)) byEnd.add(file);
-    }
-    Collections.sort(byEnd, new Comparator() {
-      public int compare(Object a, Object b) {
-        return forward.compare(((Object[]) a)[1 - near], ((Object[]) b)[1 - near]);
-      }
-    });
+  Set<String> findBehind(TopRows top, Collection<String> locations, Set<String> complete) {
+    Comparator<Object> order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    Comparator<Object> forward = top.isAscending() ? order : order.reversed();
+    Map<String, Bounds> bounded = new HashMap<>(files);
+    bounded.keySet().retainAll(new HashSet<>(locations));
+    bounded.values().removeIf(file -> !file.isBounded());
+    List<Bounds> byEnd =
+        bounded.entrySet().stream()
+            .filter(file -> complete == null || complete.contains(file.getKey()))
+            .map(Map.Entry::getValue)
+            .sorted(Comparator.comparing(top.isAscending() ? Bounds::upper : Bounds::lower, forward))
+            .toList();
     long rows = 0;
     Object end = null;
-    for (int i = 0; i < byEnd.size() && rows < top.rows(); i++) {
-      Object[] file = (Object[]) byEnd.get(i);
-      rows += surely(file, top.nullsFirst());
-      end = file[1 - near];
+    for (Bounds file : byEnd) {
+      if (rows >= top.rows()) break;
+      rows += file.countSureRows(top.nullsFirst());
+      end = top.isAscending() ? file.upper : file.lower;
     }
-    Set out = new HashSet();
-    if (rows < top.rows()) return out;
-    for (Iterator each = known.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry entry = (Map.Entry) each.next();
-      Object[] file = (Object[]) entry.getValue();
-      boolean hasNull = !Long.valueOf(0).equals(file[3]);
-      if (top.nullsFirst() && hasNull) continue;
-      if (forward.compare(file[near], end) > 0) out.add(entry.getKey());
-    }
-    return out;
+    if (rows < top.rows()) return new HashSet<>();
+    Object last = end;
+    bounded.values().removeIf(
+        file ->
+            top.nullsFirst() && file.mayHaveNull()
+                || forward.compare(top.isAscending() ? file.lower : file.upper, last) <= 0);
+    return bounded.keySet();
   }
 
   /**
-   * The locations of those, of some, that may be left out of a search for any so many rows: all but
-   * the fewest that surely have as many; none where these are not known. `whole` are those that
-   * lose no row.
+   * Returns those of some locations that are not needed to have so many rows of any value: all but
+   * the fewest that surely have as many; empty where too few are known. `complete` are the files
+   * that lose no row.
    */
-  Set spared(long rows, Collection locations, Set whole) {
-    List byRows = new ArrayList();
-    for (Iterator each = locations.iterator(); each.hasNext(); ) {
-      Object location = each.next();
-      Object[] file = (Object[]) files.get(location);
-      if (file == null || file.length < 2 || file[2] == null) continue;
-      if (whole.contains(location)) byRows.add(new Object[] {location, file[2]});
-    }
-    // A stable sort: of files that are alike the first of the list are read, as without this.
-    Collections.sort(byRows, new Comparator() {
-      public int compare(Object a, Object b) {
-        return ((Long) ((Object[]) b)[1]).compareTo((Long) ((Object[]) a)[1]);
-      }
-    });
-    Set out = new HashSet(locations);
+  Set<String> findUnneeded(long rows, Collection<String> locations, Set<String> complete) {
+    // A stable sort: of equal files the first of the list are read, as without this.
+    List<String> byRows =
+        locations.stream()
+            .filter(complete::contains)
+            .filter(location -> countRows(location) >= 0)
+            .sorted(Comparator.comparingLong(location -> -countRows(location)))
+            .toList();
+    Set<String> out = new HashSet<>(locations);
     long found = 0;
-    for (int i = 0; i < byRows.size() && found < rows; i++) {
-      found += ((Long) ((Object[]) byRows.get(i))[1]).longValue();
-      out.remove(((Object[]) byRows.get(i))[0]);
+    for (String location : byRows) {
+      if (found >= rows) break;
+      found += countRows(location);
+      out.remove(location);
     }
-    return found < rows ? new HashSet() : out;
+    return found < rows ? new HashSet<>() : out;
   }
 
-  /** How many rows of a file are surely in the order before the end of its bounds, or at it. */
-  private static long surely(Object[] file, boolean nullsFirst) {
-    if (file[2] == null || !nullsFirst && file[3] == null) return 0;
-    long rows = ((Long) file[2]).longValue();
-    return Math.max(0, nullsFirst ? rows : rows - ((Long) file[3]).longValue());
+  private long countRows(String location) {
+    Bounds file = files.get(location);
+    return file == null || file.rows == null ? -1 : file.rows;
   }
 
-  /** Whether something is known of a file. */
-  boolean knows() {
-    return knows;
+  /** Whether there are bounds of a file. */
+  boolean hasBounds() {
+    return hasBounds;
   }
 
-  /** How many files there are. */
   int size() {
     return files.size();
   }
 
   /**
-   * The share of the files (0 to 1) whose bounds overlap with those of a file, on average: that
+   * Returns the fraction of the files whose bounds overlap with those of a file, on average: that
    * file alone where they are sorted by the column, 1 where they are in no order.
    */
-  double overlap() {
-    List lowers = new ArrayList();
-    List uppers = new ArrayList();
-    int any = 0;
-    for (Iterator each = files.values().iterator(); each.hasNext(); ) {
-      Object[] bounds = (Object[]) each.next();
-      if (bounds == ANY_VALUE) any++;
-      if (bounds.length < 2) continue;
-      lowers.add(bounds[0]);
-      uppers.add(bounds[1]);
-    }
+  double computeOverlap() {
     if (files.isEmpty()) return 1;
-    SortedValues from = new SortedValues(type, lowers);
-    SortedValues to = new SortedValues(type, uppers);
+    List<Bounds> bounded = files.values().stream().filter(Bounds::isBounded).toList();
+    SortedValues from = new SortedValues(type, bounded.stream().map(Bounds::lower).toList());
+    SortedValues to = new SortedValues(type, bounded.stream().map(Bounds::upper).toList());
     double sum = 0;
-    for (int i = 0; i < lowers.size(); i++) {
-      sum += from.upTo(uppers.get(i)) - to.below(lowers.get(i));
+    for (Bounds file : bounded) {
+      sum += from.countUpTo(file.upper) - to.countBelow(file.lower);
     }
-    double within = lowers.isEmpty() ? 0 : sum / lowers.size();
-    return (any + within) / files.size();
+    long any = files.values().stream().filter(file -> file == ANY_VALUE).count();
+    return (any + (bounded.isEmpty() ? 0 : sum / bounded.size())) / files.size();
   }
 
-  /** What to ask bounds about some values, or ranges. */
+  /** Returns the test for some values, or ranges. */
   static BoundsTest test(KeyValues values) {
     return values.ranges() == null
-        ? (BoundsTest) new SortedValues(values.column().dataType(), values.values())
+        ? new SortedValues(values.column().dataType(), values.values())
         : new RangeTest(values.ranges());
   }
 
-  /** The locations of those that are proven to hold none of the values that are asked for. */
-  Set without(BoundsTest test) {
-    Set out = new HashSet();
-    for (Iterator each = files.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry file = (Map.Entry) each.next();
-      Object[] bounds = (Object[]) file.getValue();
-      boolean none =
-          bounds == NO_VALUE || bounds != ANY_VALUE && test.excludes(bounds[0], bounds[1]);
-      if (none) out.add(file.getKey());
-    }
-    return out;
+  /** Returns the locations of the files that hold none of the values of a test. */
+  Set<String> findExcluded(BoundsTest test) {
+    return find(
+        file -> file == NO_VALUE || file.isBounded() && test.excludes(file.lower, file.upper));
+  }
+
+  private Set<String> find(Predicate<Bounds> test) {
+    return files.entrySet().stream()
+        .filter(file -> test.test(file.getValue()))
+        .map(Map.Entry::getKey)
+        .collect(Collectors.toCollection(HashSet::new));
   }
 }

@@ -30,8 +30,8 @@ public final class DeltaFormat implements TableFormat {
   }
 
   @Override
-  public void addSizes(FileIndex index, List<Object> steps) {
-    if (isQuery(index)) DeltaSizes.add(index, steps);
+  public void addSizes(FileIndex index, List<SizeStep> steps) {
+    if (isQuery(index)) DeltaSource.addSizes(index, steps);
   }
 
   private static boolean isQuery(FileIndex index) {

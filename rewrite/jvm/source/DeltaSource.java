@@ -1,11 +1,9 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -17,10 +15,12 @@ import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.Metadata;
 import org.apache.spark.sql.delta.files.TahoeBatchFileIndex;
 import org.apache.spark.sql.delta.files.TahoeFileIndex;
+import org.apache.spark.sql.delta.stats.DataSize;
 import org.apache.spark.sql.delta.stats.DeltaScan;
 import org.apache.spark.sql.delta.stats.PreparedDeltaFileIndex;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.types.DataType;
@@ -39,24 +39,26 @@ import rewrite.jvm.bridge.SkippingConf;
  * some unopened changes no conflict. OPTIMIZE, streams and whatever else scans see every file.
  */
 public final class DeltaSource extends FileSource {
-  private static final String LEAST = "minValues";
-  private static final String GREATEST = "maxValues";
+  private static final String MIN = "minValues";
+  private static final String MAX = "maxValues";
   private static final String TYPE_CHANGES = "delta.typeChanges";
+  private static final String COLUMN_ID = "delta.columnMapping.id";
+  private static final String PHYSICAL_NAME = "delta.columnMapping.physicalName";
 
   /** The release of Delta whose commands are known to note their files before they look. */
   private static final String RELEASE = "4.4.0";
 
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
-  private static final List COMMANDS = Arrays.asList(new Object[] {"delete", "update", "batch"});
+  private static final Set<String> COMMANDS = Set.of("delete", "update", "batch");
 
   private final TahoeFileIndex index;
   private final Snapshot snapshot;
-  private final scala.collection.Iterable files;
+  private final scala.collection.Iterable<AddFile> files;
   private final Metadata metadata;
 
   private DeltaSource(
       HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot,
-      scala.collection.Iterable files) {
+      scala.collection.Iterable<AddFile> files) {
     super(relation);
     this.index = index;
     this.snapshot = snapshot;
@@ -64,7 +66,7 @@ public final class DeltaSource extends FileSource {
     this.metadata = index.metadata();
   }
 
-  /** The scan, or null if the relation is not that of a read whose files may be left out. */
+  /** Returns the scan; null if the relation is not that of a read whose files may be pruned. */
   public static DeltaSource of(HadoopFsRelation relation) {
     FileIndex index = relation.location();
     if (index.getClass() == PreparedDeltaFileIndex.class) {
@@ -74,11 +76,9 @@ public final class DeltaSource extends FileSource {
     }
     if (index.getClass() == TahoeBatchFileIndex.class && servesCommands()) {
       TahoeBatchFileIndex look = (TahoeBatchFileIndex) index;
-      boolean isKnown =
-          COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot;
-      return isKnown
-          ? new DeltaSource(relation, look, (Snapshot) look.snapshot(), look.addFiles())
-          : null;
+      if (COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot snapshot) {
+        return new DeltaSource(relation, look, snapshot, look.addFiles());
+      }
     }
     return null;
   }
@@ -87,193 +87,184 @@ public final class DeltaSource extends FileSource {
     return SkippingConf.servesCommands() && RELEASE.equals(io.delta.package$.MODULE$.VERSION());
   }
 
-  public String table() {
-    return "delta\n" + metadata.id() + "\n" + index.deltaLog().dataPath().toString();
+  /** Adds the steps of a read: all files, those of the partitions, those that statistics leave. */
+  static void addSizes(FileIndex index, List<SizeStep> steps) {
+    DeltaScan scan = ((PreparedDeltaFileIndex) index).preparedScan();
+    addStep(steps, "table", scan.total());
+    addStep(steps, "partitions", scan.partition());
+    addStep(steps, "statistics", scan.scanned());
   }
 
-  public int files() {
+  private static void addStep(List<SizeStep> steps, String name, DataSize size) {
+    if (size != null) SizeStep.add(steps, name, number(size.files()), number(size.bytesCompressed()));
+  }
+
+  private static Long number(scala.Option<Object> option) {
+    return (Long) ScalaInterop.orNull(option);
+  }
+
+  @Override public String table() {
+    return "delta\n" + metadata.id() + "\n" + index.deltaLog().dataPath();
+  }
+
+  @Override public int files() {
     return files.size();
   }
 
-  public String mark(InternalRow partition, FileStatus file) {
+  @Override public String mark(InternalRow partition, FileStatus file) {
     return "";
   }
 
-  /** MERGE counts the rows of its source while it joins them, and of a join with a side that turns
-      out to be empty adaptive execution may not run the other one. */
-  public boolean keepsOne() {
-    return ScanSources.isOfCommand(relation);
+  /** MERGE counts the rows of its source while it joins them, and adaptive execution may not run one
+      side of a join whose other side turns out to be empty. */
+  @Override public boolean keepsOne() {
+    return index instanceof TahoeBatchFileIndex;
   }
 
-  public Set empty() {
-    Set out = new HashSet();
-    List all = ScalaInterop.list(files);
-    for (int i = 0; i < all.size(); i++) {
-      AddFile file = (AddFile) all.get(i);
-      scala.Option rows = file.numLogicalRecords();
-      if (rows.isDefined() && ((Number) rows.get()).longValue() == 0) {
-        out.add(index.absolutePath(file.path()).toString());
-      }
+  @Override public Set<String> empty() {
+    Set<String> out = new HashSet<>();
+    for (AddFile file : ScalaInterop.asJava(files)) {
+      Long rows = number(file.numLogicalRecords());
+      if (rows != null && rows == 0) out.add(index.absolutePath(file.path()).toString());
     }
     return out;
   }
 
-  public String version() {
+  @Override public String version() {
     return String.valueOf(snapshot.version());
   }
 
-  protected List directories() {
-    List out = new ArrayList();
-    Map byValues = new HashMap();
-    List found = ScalaInterop.list(files);
-    for (int i = 0; i < found.size(); i++) {
-      AddFile file = (AddFile) found.get(i);
-      List alike = (List) byValues.get(file.partitionValues());
-      if (alike == null) byValues.put(file.partitionValues(), alike = new ArrayList());
-      alike.add(index.fileStatusWithMetadataFromAddFile(file));
+  @Override protected List<PartitionDirectory> directories() {
+    Map<scala.collection.immutable.Map<String, String>, List<FileStatusWithMetadata>> byValues =
+        new HashMap<>();
+    for (AddFile file : ScalaInterop.asJava(files)) {
+      byValues.computeIfAbsent(file.partitionValues(), values -> new ArrayList<>())
+          .add(index.fileStatusWithMetadataFromAddFile(file));
     }
-    for (Iterator each = byValues.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry alike = (Map.Entry) each.next();
-      scala.collection.immutable.Map values =
-          (scala.collection.immutable.Map) alike.getKey();
-      out.add(
-          new PartitionDirectory(
-              index.getPartitionValuesRow(values), ScalaInterop.seq((List) alike.getValue())));
-    }
+    List<PartitionDirectory> out = new ArrayList<>();
+    byValues.forEach(
+        (values, found) ->
+            out.add(
+                new PartitionDirectory(
+                    index.getPartitionValuesRow(values), ScalaInterop.asScala(found))));
     return out;
   }
 
-  public boolean hasStatistics(List path) {
-    List fields = fields(path);
+  @Override public boolean hasStatistics(List<String> path) {
+    List<StructField> fields = fields(path);
     if (fields == null || !rule(fields).proves()) return false;
-    StructField least = named(snapshot.statsSchema(), LEAST);
-    for (int i = 0; least != null && i < path.size(); i++) {
-      boolean isStruct = least.dataType() instanceof StructType;
-      String name = physical((StructField) fields.get(i));
-      least = isStruct ? named((StructType) least.dataType(), name) : null;
+    StructField min = find(snapshot.statsSchema(), MIN);
+    for (StructField field : fields) {
+      if (min == null) return false;
+      min = find(min.dataType(), physicalName(field));
     }
-    return least != null;
+    return min != null;
   }
 
-  /** What bounds of the last of some fields prove. */
-  private static BoundRule rule(List fields) {
-    StructField last = (StructField) fields.get(fields.size() - 1);
+  /** Returns the rule for bounds of the last of some fields. */
+  private static BoundRule rule(List<StructField> fields) {
+    StructField last = fields.get(fields.size() - 1);
     boolean isWidened = last.metadata().contains(TYPE_CHANGES);
     return BoundRule.of(BoundRule.DELTA, last.dataType(), isWidened ? BoundRule.WIDENED : null);
   }
 
   /** By Delta's own expressions, which know how its statistics are cut: texts to a prefix, times to
       the millisecond. */
-  public List bounds(List paths) {
-    List columns = new ArrayList();
+  @Override public List<ColumnBounds> bounds(List<List<String>> paths) {
+    List<Column> columns = new ArrayList<>();
     columns.add(new Column("path"));
     columns.add(new Column("deletionVector.cardinality"));
-    columns.add(snapshot.getStatsColumnOrNullLiteral("numRecords", reversed(new ArrayList())));
-    for (int i = 0; i < paths.size(); i++) {
-      scala.collection.immutable.List path = reversed((List) paths.get(i));
-      columns.add(snapshot.getStatsColumnOrNullLiteral(LEAST, path));
-      columns.add(snapshot.getStatsColumnOrNullLiteral(GREATEST, path));
-      columns.add(snapshot.getStatsColumnOrNullLiteral("nullCount", path));
+    columns.add(snapshot.getStatsColumnOrNullLiteral("numRecords", reverse(List.of())));
+    for (List<String> path : paths) {
+      for (String statistic : List.of(MIN, MAX, "nullCount")) {
+        columns.add(snapshot.getStatsColumnOrNullLiteral(statistic, reverse(path)));
+      }
     }
     SparkPlan plan =
-        (snapshot.withStats().select(ScalaInterop.seq(columns)))
+        snapshot.withStats().select(ScalaInterop.asScala(columns))
             .queryExecution().executedPlan();
     InternalRow[] rows = plan.executeCollect();
-    List out = new ArrayList();
-    for (int i = 0; i < paths.size(); i++) {
-      out.add(bounds(rows, plan, 3 * i + 3, rule(fields((List) paths.get(i)))));
+    List<ColumnBounds> out = new ArrayList<>();
+    for (List<String> path : paths) {
+      out.add(bounds(rows, plan, 3 * out.size() + 3, rule(fields(path))));
     }
     return out;
   }
 
-  /** Those of the column whose least value is at a place in the rows. */
+  /** Returns those of the column whose min is at a place in the rows. */
   private ColumnBounds bounds(InternalRow[] rows, SparkPlan plan, int at, BoundRule rule) {
     DataType type = plan.output().apply(at).dataType();
     if (!type.equals(plan.output().apply(at + 1).dataType())) return null;
     ColumnBounds out = new ColumnBounds(type);
-    for (int i = 0; i < rows.length; i++) {
-      String location = index.absolutePath(rows[i].getUTF8String(0).toString()).toString();
-      Long deleted = number(rows[i], 1);
-      Long live = number(rows[i], 2);
-      if (live != null && deleted != null) {
-        live = Long.valueOf(live.longValue() - deleted.longValue());
-      }
-      Object least = value(rows[i], at, type);
-      Object greatest = value(rows[i], at + 1, type);
-      out.add(location, rule.widen(least, greatest), live, number(rows[i], at + 2));
+    for (InternalRow row : rows) {
+      String location = index.absolutePath(row.getUTF8String(0).toString()).toString();
+      Long deleted = number(row, 1);
+      Long live = number(row, 2);
+      if (live != null && deleted != null) live -= deleted;
+      BoundRule.Range bounds = rule.widen(value(row, at, type), value(row, at + 1, type));
+      out.add(location, bounds, live, number(row, at + 2));
     }
     return out;
   }
 
   private static Long number(InternalRow row, int i) {
-    return row.isNullAt(i) ? null : Long.valueOf(row.getLong(i));
+    return row.isNullAt(i) ? null : row.getLong(i);
   }
 
-  /** A value that keeps nothing of its row. */
+  /** Returns a value that holds on to nothing of its row. */
   private static Object value(InternalRow row, int i, DataType type) {
-    if (row.isNullAt(i)) return null;
-    Object value = row.get(i, type);
-    return value instanceof UTF8String ? ((UTF8String) value).copy() : value;
+    Object value = row.isNullAt(i) ? null : row.get(i, type);
+    return value instanceof UTF8String text ? text.copy() : value;
   }
 
-  /** A path as Delta's statistics take it. */
-  private static scala.collection.immutable.List reversed(List path) {
-    List out = new ArrayList(path);
+  /** Returns a path as Delta's statistics take it. */
+  private static scala.collection.immutable.List<String> reverse(List<String> path) {
+    List<String> out = new ArrayList<>(path);
     Collections.reverse(out);
-    return ScalaInterop.seq(out);
+    return ScalaInterop.asScala(out);
   }
 
-  public String identity(List path) {
-    List fields = fields(path);
+  @Override public String identity(List<String> path) {
+    List<StructField> fields = fields(path);
     if (fields == null) return null;
     if (metadata.columnMappingMode().name().equals("id")) {
-      StructField last = (StructField) fields.get(fields.size() - 1);
-      return last.metadata().contains("delta.columnMapping.id")
-          ? "#" + last.metadata().getLong("delta.columnMapping.id")
-          : null;
+      StructField last = fields.get(fields.size() - 1);
+      return last.metadata().contains(COLUMN_ID) ? "#" + last.metadata().getLong(COLUMN_ID) : null;
     }
-    List names = new ArrayList();
-    for (int i = 0; i < fields.size(); i++) {
-      names.add(physical((StructField) fields.get(i)));
-    }
-    return MessageWriter.dotted(names);
+    return MessageWriter.dotted(fields.stream().map(DeltaSource::physicalName).toList());
   }
 
-  public Map describe(List path, DataType type) {
+  @Override public Map<String, Object> describe(List<String> path, DataType type) {
     String identity = identity(path);
     if (identity == null) return null;
-    List fields = fields(path);
-    List names = new ArrayList();
-    for (int i = 0; i < fields.size(); i++) {
-      names.add(((StructField) fields.get(i)).name());
-    }
-    return MessageWriter.column(identity, names, type);
+    return MessageWriter.column(
+        identity, fields(path).stream().map(StructField::name).toList(), type);
   }
 
-  /** The fields from the table down to the column, or null. */
-  private List fields(List path) {
-    List fields = new ArrayList();
-    StructType within = metadata.schema();
-    for (int i = 0; i < path.size(); i++) {
-      StructField field = within == null ? null : named(within, (String) path.get(i));
+  /** Returns the fields from the table down to the column; null if there is none. */
+  private List<StructField> fields(List<String> path) {
+    List<StructField> fields = new ArrayList<>();
+    DataType within = metadata.schema();
+    for (String name : path) {
+      StructField field = find(within, name);
       if (field == null) return null;
       fields.add(field);
-      within = field.dataType() instanceof StructType ? (StructType) field.dataType() : null;
+      within = field.dataType();
     }
     return fields;
   }
 
-  private static StructField named(StructType struct, String name) {
-    StructField[] fields = struct.fields();
-    for (int i = 0; i < fields.length; i++) {
-      if (fields[i].name().equals(name)) return fields[i];
+  private static StructField find(DataType within, String name) {
+    if (!(within instanceof StructType struct)) return null;
+    for (StructField field : struct.fields()) {
+      if (field.name().equals(name)) return field;
     }
     return null;
   }
 
-  private static String physical(StructField field) {
-    return field.metadata().contains("delta.columnMapping.physicalName")
-        ? field.metadata().getString("delta.columnMapping.physicalName")
+  private static String physicalName(StructField field) {
+    return field.metadata().contains(PHYSICAL_NAME)
+        ? field.metadata().getString(PHYSICAL_NAME)
         : field.name();
   }
 }

@@ -2,19 +2,18 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.Protocol;
 
-/** What becomes of the files of one listing, by what an index and the table itself answered. */
+/** Counts the files of one listing, and those that an index or the table itself prunes. */
 public final class FileCounter {
   private final Answer answer;
   private final StatisticsResult statistics;
-  private final int[] legs;
-  private final Map foreign = new TreeMap();
+  private final int[] legs; // files that each predicate prunes: those of the index, then statistics
+  private final Map<String, Integer> foreign = new TreeMap<>();
   private int total;
   private int unknown;
   private int pruned;
@@ -27,12 +26,12 @@ public final class FileCounter {
     this.legs = new int[answer.legs() + statistics.legs()];
   }
 
-  /** The file's ordinal; -1: the index does not know it. */
+  /** Returns the file's ordinal; -1: the index does not know it. */
   public int ordinal(String path, long size, String mark) {
     return answer.ordinal(path, size, mark);
   }
 
-  /** Counts a file, by its ordinal (-1: unknown), location and size; whether it is left out. */
+  /** Counts a file, by its ordinal (-1: unknown), location and size; returns whether it is pruned. */
   public boolean drops(int ordinal, String location, long size) {
     total++;
     bytes += size;
@@ -47,16 +46,15 @@ public final class FileCounter {
     return true;
   }
 
-  /** Takes back that a file of so many bytes is left out. */
+  /** Counts a pruned file of so many bytes as read after all. */
   public void keep(long size) {
     pruned--;
     prunedBytes -= size;
   }
 
-  /** Counts a file of a format that no index is made of; it is unknown, too. */
+  /** Counts a file of a format that cannot be indexed; it is unknown, too. */
   public void foreign(String format) {
-    Integer before = (Integer) foreign.get(format);
-    foreign.put(format, Integer.valueOf(before == null ? 1 : before.intValue() + 1));
+    foreign.merge(format, 1, Integer::sum);
   }
 
   /** How many files there were. */
@@ -64,12 +62,12 @@ public final class FileCounter {
     return total;
   }
 
-  /** The share of their bytes, from 0 to 1, that is left; 1 if there were none. */
+  /** Returns the fraction of the bytes, from 0 to 1, that remains; 1 if there were none. */
   public double left() {
     return bytes == 0 ? 1 : 1 - (double) prunedBytes / bytes;
   }
 
-  /** How many of them the best leg of a dimension's keys prunes alone. */
+  /** Returns how many files the best predicate with a dimension's keys prunes alone. */
   public int most(String dimension) {
     int most = 0;
     for (int i = 0; i < legs.length; i++) {
@@ -80,30 +78,25 @@ public final class FileCounter {
     return most;
   }
 
-  /** All that was counted, with what the index answered, for explain. */
-  public Map counts() {
-    Map out = new HashMap(answer.header());
-    List described = new ArrayList(answer.described());
+  /** Returns all counts, with the header of the index's answer, for explain. */
+  @SuppressWarnings("unchecked")
+  public Map<String, Object> counts() {
+    Map<String, Object> out = new HashMap<>(answer.header());
+    List<Object> described = new ArrayList<>(answer.described());
     described.addAll(statistics.described());
+    List<Object> unused = new ArrayList<>();
+    if (out.get(Protocol.UNUSED) instanceof List<?> predicates) unused.addAll(predicates);
+    foreign.forEach(
+        (format, files) ->
+            unused.add(format + " files (" + files + "): only Parquet is indexed"));
     out.put(Protocol.LEGS, described);
-    out.put("total", Integer.valueOf(total));
-    out.put("unknown", Integer.valueOf(unknown));
-    out.put("pruned", Integer.valueOf(pruned));
+    out.put("total", total);
+    out.put("unknown", unknown);
+    out.put("pruned", pruned);
     out.put("counts", legs);
-    out.put("bytes", Long.valueOf(bytes));
-    out.put("pruned bytes", Long.valueOf(prunedBytes));
-    out.put("unused", unused());
-    return out;
-  }
-
-  private List unused() {
-    List out = new ArrayList();
-    List unused = (List) answer.header().get(Protocol.UNUSED);
-    if (unused != null) out.addAll(unused);
-    for (Iterator each = foreign.entrySet().iterator(); each.hasNext(); ) {
-      Map.Entry format = (Map.Entry) each.next();
-      out.add(format.getKey() + " files (" + format.getValue() + "): only Parquet is indexed");
-    }
+    out.put("bytes", bytes);
+    out.put("pruned bytes", prunedBytes);
+    out.put("unused", unused);
     return out;
   }
 }

@@ -23,39 +23,36 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     this.relation = relation;
   }
 
-  public ColumnResolver columns() {
+  @Override public ColumnResolver columns() {
     return this;
   }
 
-  public long bytes() {
+  @Override public long bytes() {
     return relation.sizeInBytes();
   }
 
-  public boolean isPartition(List path) {
-    return relation.partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
+  @Override public boolean isPartition(List<String> path) {
+    return relation.partitionSchema().getFieldIndex(path.get(0)).isDefined();
   }
 
-  public boolean isPartitioned(List path) {
+  @Override public boolean isPartitioned(List<String> path) {
     return path.size() == 1 && isPartition(path);
   }
 
-  public boolean passesOverFiles() {
+  @Override public boolean passesOverFiles() {
     FileSourceOptions options = new FileSourceOptions(relation.options());
     return options.ignoreMissingFiles() || options.ignoreCorruptFiles();
   }
 
-  public Set withoutPartition(List path, KeyValues values) {
+  @Override public Set<String> withoutPartition(List<String> path, KeyValues values) {
     StructType partition = relation.location().partitionSchema();
-    int at = ((Integer) partition.getFieldIndex((String) path.get(0)).get()).intValue();
-    DataType own = partition.fields()[at].dataType();
-    ColumnBounds bounds = new ColumnBounds(own);
-    List directories = directories();
-    for (int i = 0; i < directories.size(); i++) {
-      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      Object value = directory.values().get(at, own);
-      List files = ScalaInterop.list(directory.files());
-      for (int j = 0; j < files.size(); j++) {
-        String location = ((FileStatusWithMetadata) files.get(j)).getPath().toString();
+    int at = partition.fieldIndex(path.get(0));
+    DataType type = partition.fields()[at].dataType();
+    ColumnBounds bounds = new ColumnBounds(type);
+    for (PartitionDirectory directory : directories()) {
+      Object value = directory.values().get(at, type);
+      for (FileStatusWithMetadata file : ScalaInterop.asJava(directory.files())) {
+        String location = file.getPath().toString();
         if (value == null) {
           bounds.addNull(location);
         } else {
@@ -63,37 +60,33 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
         }
       }
     }
-    return bounds.without(ColumnBounds.test(values));
+    return bounds.findExcluded(ColumnBounds.test(values));
   }
 
-  public Set findPrunable(FileCounter tally) {
-    Set out = new HashSet();
-    List directories = directories();
-    for (int i = 0; i < directories.size(); i++) {
-      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.list(directory.files());
-      for (int j = 0; j < files.size(); j++) {
-        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
+  @Override public Set<String> findPrunable(FileCounter counter) {
+    Set<String> out = new HashSet<>();
+    for (PartitionDirectory directory : directories()) {
+      for (FileStatusWithMetadata file : ScalaInterop.asJava(directory.files())) {
         String location = file.getPath().toString();
         String mark = mark(directory.values(), file.fileStatus());
-        int ordinal = tally.ordinal(location, file.getLen(), mark);
-        if (tally.drops(ordinal, location, file.getLen())) out.add(location);
+        int ordinal = counter.ordinal(location, file.getLen(), mark);
+        if (counter.drops(ordinal, location, file.getLen())) out.add(location);
       }
     }
     return out;
   }
 
-  /** The files that it reads, by partition; none where that is not known yet. */
-  protected abstract List directories();
+  /** Returns the files that it reads, by partition; empty where that is not known yet. */
+  protected abstract List<PartitionDirectory> directories();
 
-  /** Whether one file has to stay even if none is of use. */
+  /** Whether one file has to stay even if none can match. */
   public boolean keepsOne() {
     return false;
   }
 
-  /** The locations of files that are known to have no rows. */
-  public Set empty() {
-    return new HashSet();
+  /** Returns the locations of files without rows, as far as that is known. */
+  public Set<String> empty() {
+    return Set.of();
   }
 
   /** What identifies a file beside path and size; "" if nothing does. */

@@ -3,13 +3,12 @@ package rewrite.jvm.source;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
-import java.util.concurrent.Callable;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
@@ -19,42 +18,42 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 
 /**
- * Folders as they are now. What Spark listed may be old, and a file replaced at its path since:
- * Spark would read the new rows, so what is known of the old ones must not count.
+ * Folders as they are now. Spark's listing may be old, and a file replaced at its path since: Spark
+ * would read the new rows, so what an index knows of the old ones must not count.
  */
 public final class FolderListing {
-  /** Knows nothing of any. */
+  /** Has no folder. */
   public static final FolderListing NONE = new FolderListing();
 
-  private static final int AT_ONCE = 16;
+  private static final int THREADS = 16;
 
-  private final Map listings = new ConcurrentHashMap();
+  private final Map<Path, Map<Path, FileStatus>> folders = new ConcurrentHashMap<>();
 
   private FolderListing() {}
 
-  /** Lists folders, in the time that the query may spend on asking; of those that are not done,
-      nothing is known. */
-  public static FolderListing list(final Configuration conf, Collection paths, IndexClient client) {
-    final FolderListing out = new FolderListing();
-    final Queue todo = new ConcurrentLinkedQueue(paths);
-    List running = new ArrayList();
-    for (int i = 0; i < Math.min(AT_ONCE, paths.size()); i++) {
-      running.add(client.threads().submit(new Callable() {
-        public Object call() throws Exception {
-          for (Object next = todo.poll(); next != null; next = todo.poll()) {
-            Path folder = (Path) next;
-            out.listings.put(folder, listing(folder.getFileSystem(conf).listStatus(folder)));
+  /** Lists folders, as far as the time that the query may spend on lookups allows. */
+  public static FolderListing list(
+      Configuration conf, Collection<Path> paths, IndexClient client) {
+    FolderListing out = new FolderListing();
+    Queue<Path> todo = new ConcurrentLinkedQueue<>(paths);
+    List<Future<Void>> running = new ArrayList<>();
+    for (int i = 0; i < Math.min(THREADS, paths.size()); i++) {
+      running.add(client.threads().submit(() -> {
+        for (Path folder = todo.poll(); folder != null; folder = todo.poll()) {
+          Map<Path, FileStatus> files = new HashMap<>();
+          for (FileStatus file : folder.getFileSystem(conf).listStatus(folder)) {
+            files.put(file.getPath(), file);
           }
-          return null;
+          out.folders.put(folder, files);
         }
+        return null;
       }));
     }
     Budget budget = client.budget();
     budget.begin();
     try {
-      for (Iterator each = running.iterator(); each.hasNext(); ) {
-        java.util.concurrent.Future one = (java.util.concurrent.Future) each.next();
-        one.get(budget.left(), TimeUnit.NANOSECONDS);
+      for (Future<Void> each : running) {
+        each.get(budget.left(), TimeUnit.NANOSECONDS);
       }
     } catch (Exception failure) {
       todo.clear();
@@ -65,18 +64,10 @@ public final class FolderListing {
     return out;
   }
 
-  private static Map listing(FileStatus[] files) {
-    Map out = new HashMap();
-    for (int i = 0; i < files.length; i++) {
-      out.put(files[i].getPath(), files[i]);
-    }
-    return out;
-  }
-
-  /** Whether a file still is what it was when it was listed. */
+  /** Whether a file is as it was when Spark listed it. */
   public boolean has(FileStatus listed) {
-    Map files = (Map) listings.get(listed.getPath().getParent());
-    FileStatus file = files == null ? null : (FileStatus) files.get(listed.getPath());
+    FileStatus file =
+        folders.getOrDefault(listed.getPath().getParent(), Map.of()).get(listed.getPath());
     return file != null
         && file.getLen() == listed.getLen()
         && file.getModificationTime() == listed.getModificationTime();

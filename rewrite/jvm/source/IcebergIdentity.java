@@ -1,9 +1,6 @@
 package rewrite.jvm.source;
 
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.Iterator;
-import java.util.List;
+import java.util.stream.Collectors;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.mapping.MappedField;
 import org.apache.iceberg.mapping.MappedFields;
@@ -14,34 +11,29 @@ import org.apache.spark.sql.catalyst.util.QuotingUtils;
 public final class IcebergIdentity {
   private IcebergIdentity() {}
 
-  /** That of the column with a field id. */
+  /** Returns that of the column with a field id. */
   public static String of(Table table, int id) {
     String mapping = table.properties().get("schema.name-mapping.default");
     String names = mapping == null
-        ? null : names(NameMappingParser.fromJson(mapping).asMappedFields(), id);
+        ? null : findNames(NameMappingParser.fromJson(mapping).asMappedFields(), id);
     return names == null ? "#" + id : "#" + id + " " + names;
   }
 
-  /** The names of each part of the path to an id; null if it has none. */
-  private static String names(MappedFields fields, int id) {
+  /** Returns the names of each part of the path to an id; null if it has none. */
+  private static String findNames(MappedFields fields, int id) {
     if (fields == null) return null;
-    for (Iterator each = fields.fields().iterator(); each.hasNext(); ) {
-      MappedField field = (MappedField) each.next();
-      if (field.id() != null && field.id().intValue() == id) return spelled(field);
-      String inner = names(field.nestedMapping(), id);
-      if (inner != null) return spelled(field) + "." + inner;
+    for (MappedField field : fields.fields()) {
+      if (field.id() != null && field.id() == id) return quote(field);
+      String inner = findNames(field.nestedMapping(), id);
+      if (inner != null) return quote(field) + "." + inner;
     }
     return null;
   }
 
-  private static String spelled(MappedField field) {
-    List names = new ArrayList(field.names());
-    Collections.sort(names);
-    StringBuilder text = new StringBuilder();
-    for (Iterator each = names.iterator(); each.hasNext(); ) {
-      if (text.length() > 0) text.append(',');
-      text.append(QuotingUtils.quoteIdentifier((String) each.next()));
-    }
-    return text.toString();
+  private static String quote(MappedField field) {
+    return field.names().stream()
+        .sorted()
+        .map(QuotingUtils::quoteIdentifier)
+        .collect(Collectors.joining(","));
   }
 }

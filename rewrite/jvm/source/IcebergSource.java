@@ -1,17 +1,15 @@
 package rewrite.jvm.source;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.iceberg.BaseTable;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.FileFormat;
-import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
+import org.apache.iceberg.ScanTask;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.TableProperties;
@@ -31,7 +29,7 @@ import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.KeyValues;
 
 /**
- * What a read of an Iceberg table tells about the table. Loaded only where Iceberg is.
+ * A read of an Iceberg table. Loaded only where Iceberg is.
  *
  * <p>Metadata tables, changes between snapshots, and the scans of maintenance are other tables or
  * other classes, and so is the target of commands that replace files: what it reads they replace.
@@ -54,15 +52,13 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     this.isCopy = isCopy;
   }
 
-  /** The scan, or null where it is not that of a read whose files may be left out. */
-  public static IcebergSource of(Scan scan, scala.collection.Iterable output) {
+  /** Returns the scan; null where it is not that of a read whose files may be pruned. */
+  public static IcebergSource of(Scan scan, scala.collection.Iterable<?> output) {
     if (!SkippingConf.servesCommands() && isOfCommand(output)) return null;
     try {
       IcebergReflection members = IcebergReflection.of(scan);
-      Object table = members == null ? null : members.table(scan);
-      if (!(table instanceof BaseTable)) return null;
-      Schema schema = (Schema) members.projection(scan);
-      return new IcebergSource(scan, members, (BaseTable) table, schema, false);
+      if (members == null || !(members.table(scan) instanceof BaseTable table)) return null;
+      return new IcebergSource(scan, members, table, members.projection(scan), false);
     } catch (Throwable changed) {
       Failures.passOn(changed);
       return null;
@@ -72,26 +68,20 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   /** Whether a scan leaves out rows, other than those without a value. */
   public static boolean hasConditions(Scan scan) {
     IcebergReflection members = IcebergReflection.of(scan);
-    List filters = members == null ? new ArrayList() : members.filters(scan);
-    for (int i = 0; i < filters.size(); i++) {
-      Expression.Operation what = ((Expression) filters.get(i)).op();
-      if (what != Expression.Operation.NOT_NULL && what != Expression.Operation.TRUE) {
-        return true;
-      }
-    }
-    return false;
+    return members != null
+        && members.filters(scan).stream()
+            .map(Expression::op)
+            .anyMatch(
+                op -> op != Expression.Operation.NOT_NULL && op != Expression.Operation.TRUE);
   }
 
-  /** Whether it may be: whoever asks for `_file` by himself is taken for one. */
-  private static boolean isOfCommand(scala.collection.Iterable output) {
-    List columns = ScalaInterop.list(output);
-    for (int i = 0; i < columns.size(); i++) {
-      if (((Attribute) columns.get(i)).name().equals("_file")) return true;
-    }
-    return false;
+  /** Whether it may be a command's scan; a query that selects `_file` counts as one. */
+  private static boolean isOfCommand(scala.collection.Iterable<?> output) {
+    return ScalaInterop.asJava(output).stream()
+        .anyMatch(column -> column instanceof Attribute known && known.name().equals("_file"));
   }
 
-  public String table() {
+  @Override public String table() {
     String root = table.location();
     while (root.endsWith("/") && !root.endsWith("://")) root = root.substring(0, root.length() - 1);
     String uuid = table.operations().current().uuid();
@@ -99,15 +89,15 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   /** Iceberg fails on such a file. */
-  public boolean passesOverFiles() {
+  @Override public boolean passesOverFiles() {
     return false;
   }
 
-  public ColumnResolver columns() {
+  @Override public ColumnResolver columns() {
     return this;
   }
 
-  public int files() {
+  @Override public int files() {
     try {
       return members.tasks(scan).size();
     } catch (Throwable failure) {
@@ -117,62 +107,51 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   /** Not Iceberg's estimate, which is of rows in memory, and of some columns. */
-  public long bytes() {
+  @Override public long bytes() {
     long sum = 0;
     try {
-      List tasks = members.tasks(scan);
-      for (int i = 0; i < tasks.size(); i++) {
-        sum += IcebergTasks.file(tasks.get(i)).fileSizeInBytes();
+      for (ScanTask task : members.tasks(scan)) {
+        sum += IcebergTasks.file(task).fileSizeInBytes();
       }
     } catch (Throwable failure) {
-      Failures.passOn(failure); // else nothing is known to be saved
+      Failures.passOn(failure); // then no benefit is known
     }
     return sum;
   }
 
   /** Only one that all files are partitioned by as it stands: Iceberg drops whole buckets and
       days, where an index knows more. */
-  public boolean isPartition(List path) {
+  @Override public boolean isPartition(List<String> path) {
     Types.NestedField field = field(path);
-    if (field == null) return false;
-    Iterator specs = table.specs().values().iterator();
-    while (specs.hasNext()) {
-      if (!isIdentity((PartitionSpec) specs.next(), field.fieldId())) return false;
-    }
-    return true;
+    return field != null
+        && table.specs().values().stream().allMatch(spec -> isIdentity(spec, field.fieldId()));
   }
 
   private static boolean isIdentity(PartitionSpec spec, int id) {
-    for (int i = 0; i < spec.fields().size(); i++) {
-      PartitionField field = spec.fields().get(i);
-      if (field.sourceId() == id && field.transform().isIdentity()) return true;
-    }
-    return false;
+    return spec.fields().stream()
+        .anyMatch(part -> part.sourceId() == id && part.transform().isIdentity());
   }
 
-  public String version() throws Exception {
+  @Override public String version() throws Exception {
     Long id = members.snapshotId(scan);
     return id == null ? null : id.toString();
   }
 
-  public boolean isPartitioned(List path) {
+  @Override public boolean isPartitioned(List<String> path) {
     Types.NestedField field = field(path);
-    if (field == null) return false;
-    Iterator specs = table.specs().values().iterator();
-    while (specs.hasNext()) {
-      PartitionSpec spec = (PartitionSpec) specs.next();
-      if (!spec.getFieldsBySourceId(field.fieldId()).isEmpty()) return true;
-    }
-    return false;
+    return field != null
+        && table.specs().values().stream()
+            .anyMatch(spec -> !spec.getFieldsBySourceId(field.fieldId()).isEmpty());
   }
 
-  public Set withoutPartition(List path, KeyValues values) throws Exception {
+  @Override public Set<String> withoutPartition(List<String> path, KeyValues values)
+      throws Exception {
     return IcebergStatistics.withoutPartition(
         members.tasks(scan), field(path), values, members.caseSensitive(scan));
   }
 
-  /** Which columns have some is in the files of manifests. */
-  public boolean hasStatistics(List path) {
+  /** The manifests' files tell which columns really have some. */
+  @Override public boolean hasStatistics(List<String> path) {
     Types.NestedField field = field(path);
     return field != null && field.type().isPrimitiveType() && rule(field).proves();
   }
@@ -183,43 +162,39 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return BoundRule.of(BoundRule.ICEBERG, type, isMapped ? BoundRule.MAPPED : null);
   }
 
-  public List bounds(List paths) throws Exception {
-    List fields = new ArrayList();
-    List rules = new ArrayList();
-    for (int i = 0; i < paths.size(); i++) {
-      fields.add(field((List) paths.get(i)));
-      rules.add(rule((Types.NestedField) fields.get(i)));
-    }
-    TableScan all = table.newScan().useSnapshot(members.snapshotId(scan).longValue());
+  @Override public List<ColumnBounds> bounds(List<List<String>> paths) throws Exception {
+    List<Types.NestedField> fields = paths.stream().map(this::field).toList();
+    List<BoundRule> rules = fields.stream().map(this::rule).toList();
+    TableScan all = table.newScan().useSnapshot(members.snapshotId(scan));
     return IcebergStatistics.bounds(all, fields, rules);
   }
 
-  public String identity(List path) {
+  @Override public String identity(List<String> path) {
     Types.NestedField field = field(path);
     return field == null ? null : IcebergIdentity.of(table, field.fieldId());
   }
 
-  public Map describe(List path, DataType type) {
+  @Override public Map<String, Object> describe(List<String> path, DataType type) {
     String identity = identity(path);
     return identity == null ? null : MessageWriter.column(identity, path, type);
   }
 
-  private Types.NestedField field(List path) {
+  private Types.NestedField field(List<String> path) {
     Types.NestedField field = null;
     Types.StructType within = schema.asStruct();
-    for (int i = 0; i < path.size(); i++) {
-      field = within == null ? null : within.field((String) path.get(i));
+    for (String name : path) {
+      field = within == null ? null : within.field(name);
       if (field == null) return null;
       within = field.type().isStructType() ? field.type().asStructType() : null;
     }
     return field;
   }
 
-  public Scan scan() {
+  @Override public Scan scan() {
     return scan;
   }
 
-  public ConnectorSource copy() {
+  @Override public ConnectorSource copy() {
     if (!members.copies()) return null;
     try {
       return new IcebergSource((Scan) members.copy(scan), members, table, schema, true);
@@ -230,34 +205,29 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     }
   }
 
-  public List locations() throws Exception {
-    List out = new ArrayList();
-    List tasks = members.tasks(scan);
-    for (int i = 0; i < tasks.size(); i++) {
-      out.add(IcebergTasks.file(tasks.get(i)).location());
-    }
-    return out;
+  @Override public List<String> locations() throws Exception {
+    return members.tasks(scan).stream().map(task -> IcebergTasks.file(task).location()).toList();
   }
 
-  public Set findPrunable(FileCounter tally) throws Exception {
-    Set out = new HashSet();
-    List tasks = members.tasks(scan);
-    for (int i = 0; i < tasks.size(); i++) {
-      DataFile file = IcebergTasks.file(tasks.get(i));
+  @Override public Set<String> findPrunable(FileCounter counter) throws Exception {
+    Set<String> out = new HashSet<>();
+    for (ScanTask task : members.tasks(scan)) {
+      DataFile file = IcebergTasks.file(task);
       // The location as it stands: one table may have several spellings of one place.
-      int ordinal = tally.ordinal(
+      int ordinal = counter.ordinal(
           file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
-      if (file.format() != FileFormat.PARQUET) tally.foreign(file.format().name());
-      if (tally.drops(ordinal, file.location(), file.fileSizeInBytes())) out.add(file.location());
+      if (file.format() != FileFormat.PARQUET) counter.foreign(file.format().name());
+      if (counter.drops(ordinal, file.location(), file.fileSizeInBytes())) out.add(file.location());
     }
     return out;
   }
 
-  public InputPartition[] without(Set locations, List keys, boolean grouped) throws Exception {
+  @Override public InputPartition[] without(
+      Set<String> locations, List<? extends KeyValues> keys, boolean grouped) throws Exception {
     if (grouped || !isCopy) {
       return IcebergTasks.without(locations, scan.toBatch().planInputPartitions());
     }
-    List tasks = members.tasks(scan);
+    List<ScanTask> tasks = members.tasks(scan);
     // Iceberg cannot plan other tasks for a table that has no snapshot yet.
     if (!tasks.isEmpty()) {
       members.resetTasks(scan, IcebergTasks.without(locations, tasks, rows(keys)));
@@ -265,40 +235,40 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return scan.toBatch().planInputPartitions();
   }
 
-  public String narrowing(List keys) {
+  @Override public String narrowing(List<? extends KeyValues> keys) {
     return String.valueOf(rows(keys));
   }
 
-  private Map rows(List keys) {
+  private Map<Integer, Expression> rows(List<? extends KeyValues> keys) {
     try {
       return IcebergTasks.rows(keys, schema, members.caseSensitive(scan));
     } catch (Exception changed) {
-      return Collections.EMPTY_MAP;
+      return Map.of();
     }
   }
 
   /** The files of the snapshot, and those that partitions and bounds leave. */
-  public List sizes() throws Exception {
-    List steps = new ArrayList();
+  @Override public List<SizeStep> sizes() throws Exception {
+    List<SizeStep> steps = new ArrayList<>();
     Long id = members.snapshotId(scan);
-    Snapshot snapshot = id == null ? null : table.snapshot(id.longValue());
+    Snapshot snapshot = id == null ? null : table.snapshot(id);
     if (snapshot != null) {
-      // Where there are files of deletes, the bytes are also theirs.
-      boolean bare = Long.valueOf(0).equals(total(snapshot, "delete-files"));
-      Object bytes = bare ? total(snapshot, "files-size") : null;
-      SizeSteps.add(steps, "table", total(snapshot, "data-files"), bytes);
+      // The total of bytes includes files of deletes.
+      Long deletes = total(snapshot, "delete-files");
+      Long bytes = deletes != null && deletes == 0 ? total(snapshot, "files-size") : null;
+      SizeStep.add(steps, "table", total(snapshot, "data-files"), bytes);
     }
-    SizeSteps.add(steps, "planning", Integer.valueOf(files()), Long.valueOf(bytes()));
+    SizeStep.add(steps, "planning", files(), bytes());
     return steps;
   }
 
-  private static Object total(Snapshot snapshot, String what) {
-    Object found = snapshot.summary().get("total-" + what);
-    return found == null ? null : Long.valueOf((String) found);
+  private static Long total(Snapshot snapshot, String what) {
+    String found = snapshot.summary().get("total-" + what);
+    return found == null ? null : Long.valueOf(found);
   }
 
-  /** Adds the files in a partition of a plan: of each location the bytes. */
-  public static void addFiles(Object partition, Map files) throws Exception {
+  /** Adds the files in a partition of a plan: the bytes by location. */
+  public static void addFiles(Object partition, Map<String, Long> files) throws Exception {
     IcebergTasks.addFiles(partition, files);
   }
 }

@@ -5,9 +5,9 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.FileScanTask;
@@ -26,32 +26,31 @@ import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.ByteBuffers;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.Decimal$;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 
-/** What the manifests of an Iceberg table say of its files: partitions and bounds. */
+/** What the manifests of an Iceberg table know of its files: partitions and bounds. */
 final class IcebergStatistics {
   private IcebergStatistics() {}
 
-  /** The locations of the tasks' files whose partition proves that a column holds none of some
+  /** Returns the locations of the files whose partition proves that a column has none of some
       Catalyst values, as Iceberg projects a condition on its partitions; but not where a value of
       the partition may be wrong (BoundRule). */
-  static Set withoutPartition(
-      List tasks, Types.NestedField field, KeyValues values, boolean caseSensitive) {
-    Set out = new HashSet();
-    // Iceberg tells 0.0 from -0.0, and Spark does not.
+  static Set<String> withoutPartition(
+      List<ScanTask> tasks, Types.NestedField field, KeyValues values, boolean caseSensitive) {
+    Set<String> out = new HashSet<>();
+    // Iceberg distinguishes 0.0 from -0.0, and Spark does not.
     Type.TypeID type = field.type().typeId();
     if (type == Type.TypeID.FLOAT || type == Type.TypeID.DOUBLE) return out;
-    Map evaluators = new HashMap();
-    for (int i = 0; i < tasks.size(); i++) {
-      FileScanTask task = ((ScanTask) tasks.get(i)).asFileScanTask();
+    Map<Integer, Evaluator> evaluators = new HashMap<>();
+    for (ScanTask each : tasks) {
+      FileScanTask task = each.asFileScanTask();
       PartitionSpec spec = task.spec();
-      Integer id = Integer.valueOf(spec.specId());
-      if (!evaluators.containsKey(id)) {
-        evaluators.put(id, evaluator(spec, field, values, caseSensitive));
-      }
-      Evaluator evaluator = (Evaluator) evaluators.get(id);
+      Evaluator evaluator =
+          evaluators.computeIfAbsent(
+              spec.specId(), id -> evaluator(spec, field, values, caseSensitive));
       StructLike partition = task.file().partition();
       if (evaluator == null || evaluator.eval(partition)) continue;
       if (!IcebergTransforms.mayMisplace(spec, field, partition)) out.add(task.file().location());
@@ -59,7 +58,7 @@ final class IcebergStatistics {
     return out;
   }
 
-  /** What says whether a partition may have one of the values; null: it says nothing. */
+  /** Returns what tells whether a partition may have one of the values; null: nothing does. */
   private static Evaluator evaluator(
       PartitionSpec spec, Types.NestedField field, KeyValues values, boolean caseSensitive) {
     int id = field.fieldId();
@@ -74,21 +73,18 @@ final class IcebergStatistics {
         caseSensitive);
   }
 
-  private static Expression in(String name, List values) {
-    List literals = new ArrayList();
-    for (int i = 0; i < values.size(); i++) {
-      literals.add(literal(values.get(i)));
-    }
-    return Expressions.in(name, (Iterable) literals);
+  private static Expression in(String name, List<?> values) {
+    List<Object> literals = new ArrayList<>();
+    values.forEach(value -> literals.add(literal(value)));
+    return Expressions.in(name, literals);
   }
 
   private static Expression within(
       String name, KeyRanges ranges, PartitionSpec spec, Types.NestedField field) {
-    List pairs = ranges.asked().pairs();
-    List values = new ArrayList();
+    List<Object> values = new ArrayList<>();
     Expression any = Expressions.alwaysFalse();
-    for (int i = 0; i < pairs.size(); i++) {
-      Object[] pair = (Object[]) pairs.get(i);
+    for (Object each : ranges.asked().pairs()) {
+      Object[] pair = (Object[]) each;
       if (KeyRanges.isSingle(pair[0], pair[1])) {
         values.add(pair[0]);
         continue;
@@ -107,60 +103,56 @@ final class IcebergStatistics {
 
   private static Object literal(Object value) {
     if (value instanceof UTF8String) return value.toString();
-    if (value instanceof Decimal) return ((Decimal) value).toJavaBigDecimal();
-    return value instanceof byte[] ? (Object) ByteBuffer.wrap((byte[]) value) : value;
+    if (value instanceof Decimal decimal) return decimal.toJavaBigDecimal();
+    return value instanceof byte[] bytes ? ByteBuffer.wrap(bytes) : value;
   }
 
-  /** The bounds of some columns in all files of a snapshot, in the order of the fields, as far as
-      their rules take them. */
-  static List bounds(TableScan snapshot, List fields, List rules) throws Exception {
-    List out = new ArrayList();
+  /** Returns the bounds of some columns in all files of a snapshot, in the order of the fields, as
+      far as their rules trust them. */
+  static List<ColumnBounds> bounds(
+      TableScan snapshot, List<Types.NestedField> fields, List<BoundRule> rules) throws Exception {
+    List<ColumnBounds> out =
+        fields.stream()
+            .map(field -> new ColumnBounds(SparkSchemaUtil.convert(field.type())))
+            .toList();
     // The snapshot may know a column by another name, or not at all.
-    Set names = new HashSet();
-    for (int i = 0; i < fields.size(); i++) {
-      Types.NestedField field = (Types.NestedField) fields.get(i);
-      out.add(new ColumnBounds(SparkSchemaUtil.convert(field.type())));
-      String name = snapshot.schema().findColumnName(field.fieldId());
-      if (name != null) names.add(name);
-    }
+    List<String> names =
+        fields.stream()
+            .map(field -> snapshot.schema().findColumnName(field.fieldId()))
+            .filter(Objects::nonNull)
+            .distinct()
+            .toList();
     if (names.isEmpty()) return out;
-    TableScan whole = snapshot.ignoreResiduals();
-    CloseableIterable tasks = whole.includeColumnStats(names).planFiles();
-    try {
-      for (Iterator each = tasks.iterator(); each.hasNext(); ) {
-        FileScanTask task = ((ScanTask) each.next()).asFileScanTask();
+    TableScan all = snapshot.ignoreResiduals().includeColumnStats(names);
+    try (CloseableIterable<FileScanTask> tasks = all.planFiles()) {
+      for (FileScanTask task : tasks) {
         for (int i = 0; i < fields.size(); i++) {
-          add(
-              (ColumnBounds) out.get(i), task, (Types.NestedField) fields.get(i),
-              (BoundRule) rules.get(i));
+          add(out.get(i), task, fields.get(i), rules.get(i));
         }
       }
-    } finally {
-      tasks.close();
     }
     return out;
   }
 
   private static void add(
       ColumnBounds bounds, FileScanTask task, Types.NestedField field, BoundRule rule) {
-    Integer id = Integer.valueOf(field.fieldId());
+    int id = field.fieldId();
     // Read from the partition, whatever the file has: the file may have been imported.
     if (task.spec().identitySourceIds().contains(id)) return;
     DataFile file = task.file();
     Object lower = bound(file.lowerBounds(), id, field.type());
     Object upper = bound(file.upperBounds(), id, field.type());
     // How many rows files of deletes take is not known.
-    Long rows = task.deletes().isEmpty() ? Long.valueOf(file.recordCount()) : null;
-    Map nulls = file.nullValueCounts();
+    Long rows = task.deletes().isEmpty() ? file.recordCount() : null;
+    Map<Integer, Long> nulls = file.nullValueCounts();
     bounds.add(
-        file.location(), rule.widen(lower, upper), rows,
-        nulls == null ? null : (Long) nulls.get(id));
+        file.location(), rule.widen(lower, upper), rows, nulls == null ? null : nulls.get(id));
   }
 
-  /** A bound as a Catalyst value; null where there is none, or bytes that are none: text may be cut
-      within a character. */
-  private static Object bound(Map bounds, Integer id, Type type) {
-    ByteBuffer bytes = bounds == null ? null : (ByteBuffer) bounds.get(id);
+  /** Returns a bound as a Catalyst value; null where there is none, or bytes that are none: text may
+      be cut within a character. */
+  private static Object bound(Map<Integer, ByteBuffer> bounds, int id, Type type) {
+    ByteBuffer bytes = bounds == null ? null : bounds.get(id);
     try {
       return bytes == null ? null : catalyst(Conversions.fromByteBuffer(type, bytes), type);
     } catch (RuntimeException unreadable) {
@@ -169,24 +161,12 @@ final class IcebergStatistics {
   }
 
   private static Object catalyst(Object value, Type type) {
-    switch (type.typeId()) {
-      case BOOLEAN:
-      case INTEGER:
-      case LONG:
-      case FLOAT:
-      case DOUBLE:
-      case DATE:
-      case TIMESTAMP:
-        return value;
-      case STRING:
-        return UTF8String.fromString(value.toString());
-      case DECIMAL:
-        return org.apache.spark.sql.types.Decimal$.MODULE$.apply((BigDecimal) value);
-      case BINARY:
-      case FIXED:
-        return ByteBuffers.toByteArray((ByteBuffer) value);
-      default:
-        return null; // Spark has it as another type
-    }
+    return switch (type.typeId()) {
+      case BOOLEAN, INTEGER, LONG, FLOAT, DOUBLE, DATE, TIMESTAMP -> value;
+      case STRING -> UTF8String.fromString(value.toString());
+      case DECIMAL -> Decimal$.MODULE$.apply((BigDecimal) value);
+      case BINARY, FIXED -> ByteBuffers.toByteArray((ByteBuffer) value);
+      default -> null; // Spark has it as another type
+    };
   }
 }

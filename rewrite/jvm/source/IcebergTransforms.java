@@ -2,14 +2,13 @@ package rewrite.jvm.source;
 
 import java.math.BigDecimal;
 import java.math.BigInteger;
-import java.util.Map;
 import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.StructLike;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 
-/** Where the transforms of Iceberg's partitions put rows that belong elsewhere (BoundRule). */
+/** Tells where the transforms of Iceberg's partitions may put rows that belong elsewhere. */
 final class IcebergTransforms {
   private static final long HOUR = 3600L * 1000000L; // microseconds
 
@@ -19,49 +18,44 @@ final class IcebergTransforms {
   static boolean mayMisplace(PartitionSpec spec, Types.NestedField field, StructLike partition) {
     for (int i = 0; i < spec.fields().size(); i++) {
       PartitionField part = spec.fields().get(i);
-      Map rule = part.sourceId() == field.fieldId() ? BoundRule.transform(name(part)) : null;
-      Object value = rule == null ? null : partition.get(i, Object.class);
-      if (!(value instanceof Number)) continue;
-      if (Boolean.TRUE.equals(rule.get("multiple"))) {
-        if (isWide(part, field) || !isSure((Number) value, width(part))) return true;
-      }
-      Number within = (Number) rule.get("within");
-      if (within != null && Math.abs(((Number) value).longValue()) > within.longValue()) return true;
+      BoundRule.Transform rule = rule(part, field);
+      if (rule == null || !(partition.get(i, Object.class) instanceof Number value)) continue;
+      if (rule.multiple() && (isWide(part, field) || !isExact(value, width(part)))) return true;
+      if (rule.isBeyond(value.longValue())) return true;
     }
     return false;
   }
 
-  /** Whether the end of a range may come out of a transform as another number. */
+  /** Whether a transform may turn the end of a range into another number. */
   static boolean mayOverflow(PartitionSpec spec, Types.NestedField field, Object end) {
-    for (int i = 0; i < spec.fields().size(); i++) {
-      PartitionField part = spec.fields().get(i);
-      Map rule = part.sourceId() == field.fieldId() ? BoundRule.transform(name(part)) : null;
-      if (rule == null || !(end instanceof Number)) continue;
-      long value = ((Number) end).longValue();
-      boolean isWhole = end instanceof Integer || end instanceof Long;
-      if (Boolean.TRUE.equals(rule.get("multiple")) && isWhole) {
-        if (isWide(part, field) || value < least(field) + width(part)) return true;
+    if (!(end instanceof Number number)) return false;
+    long value = number.longValue();
+    boolean isInteger = end instanceof Integer || end instanceof Long;
+    for (PartitionField part : spec.fields()) {
+      BoundRule.Transform rule = rule(part, field);
+      if (rule == null) continue;
+      if (rule.multiple() && isInteger) {
+        if (isWide(part, field) || value < min(field) + width(part)) return true;
       }
-      Number within = (Number) rule.get("within");
-      if (within != null && Math.abs(value / HOUR) > within.longValue()) return true;
+      if (rule.isBeyond(value / HOUR)) return true;
     }
     return false;
   }
 
-  /** Whether a truncated value is that of all its rows. */
-  private static boolean isSure(Number value, long width) {
+  /** Whether all rows with a truncated value have just that value. */
+  private static boolean isExact(Number value, long width) {
     BigInteger unscaled =
-        value instanceof BigDecimal
-            ? ((BigDecimal) value).unscaledValue()
+        value instanceof BigDecimal decimal
+            ? decimal.unscaledValue()
             : BigInteger.valueOf(value.longValue());
     return unscaled.signum() > 0 && unscaled.mod(BigInteger.valueOf(width)).signum() == 0;
   }
 
-  /** `truncate` of `truncate[10]`. */
-  private static String name(PartitionField part) {
-    String text = part.transform().toString();
-    int end = text.indexOf('[');
-    return end < 0 ? text : text.substring(0, end);
+  /** Returns the rule of a transform that is of a field, such as `truncate` of `truncate[10]`. */
+  private static BoundRule.Transform rule(PartitionField part, Types.NestedField field) {
+    return part.sourceId() == field.fieldId()
+        ? BoundRule.transform(part.transform().toString().split("\\[")[0])
+        : null;
   }
 
   private static long width(PartitionField part) {
@@ -73,7 +67,7 @@ final class IcebergTransforms {
     return field.type().typeId() == Type.TypeID.INTEGER && width(part) > Integer.MAX_VALUE / 4;
   }
 
-  private static long least(Types.NestedField field) {
+  private static long min(Types.NestedField field) {
     return field.type().typeId() == Type.TypeID.INTEGER ? Integer.MIN_VALUE : Long.MIN_VALUE;
   }
 }

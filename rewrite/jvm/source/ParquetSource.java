@@ -1,6 +1,5 @@
 package rewrite.jvm.source;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
@@ -9,12 +8,13 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.EvalMode$;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.execution.datasources.CatalogFileIndex;
-import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
+import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetUtils;
 import org.apache.spark.sql.types.DataType;
@@ -27,17 +27,20 @@ import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
- * What a read of plain Parquet files tells about its table, which is known by its folder.
+ * A read of plain Parquet files, whose table is its folder.
  *
- * <p>An index of a folder speaks of files, whoever reads them: a file below the folder that is the
- * same by path, size, time and values of partition columns, in columns of the same name and type.
+ * <p>An index of a folder covers a file below it, whichever read lists it, if path, size, time and
+ * partition values are the same; columns are the same by name and type.
  */
 public final class ParquetSource extends FileSource implements ReplaceableFiles {
   private static final String FORMAT = "parquet\n\n";
 
   private final IndexClient client;
   private final String table;
-  private volatile Object[] last; // partition values, the same for all files of a folder, as JSON
+  private volatile Partition last; // the same for all files of a folder
+
+  /** The values of a partition, and their JSON. */
+  private record Partition(InternalRow values, String json) {}
 
   private ParquetSource(HadoopFsRelation relation, IndexClient client, String table) {
     super(relation);
@@ -45,82 +48,76 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     this.table = table;
   }
 
-  /** The scan, or null if it is none of Spark's own reads of Parquet files. */
+  /** Returns the scan; null if it is none of Spark's own reads of Parquet files. */
   public static ParquetSource of(HadoopFsRelation relation, IndexClient client) {
-    Class listed = relation.location().getClass();
+    Class<?> listed = relation.location().getClass();
     if (listed != InMemoryFileIndex.class && listed != CatalogFileIndex.class) return null;
     if (relation.fileFormat().getClass() != ParquetFileFormat.class) return null;
     // Buckets are read together, and may be listed while a query is planned.
     if (relation.bucketSpec().isDefined()) return null;
-    // Columns with a number are found by it, and facts are kept by name.
+    // Columns with a number are found by it, and an index names columns.
     if (ParquetUtils.hasFieldIds(relation.dataSchema())) return null;
-    List roots = ScalaInterop.list(relation.location().rootPaths());
+    List<Path> roots = ScalaInterop.asJava(relation.location().rootPaths());
     return new ParquetSource(relation, client, table(roots, client));
   }
 
-  /** The nearest folder with an index that holds all roots: partitions may be pruned already. */
-  private static String table(List roots, IndexClient client) {
+  /** Returns the nearest indexed folder above all roots: partitions may be pruned already. */
+  private static String table(List<Path> roots, IndexClient client) {
     if (roots.isEmpty()) return FORMAT;
-    for (Path path = (Path) roots.get(0); path != null; path = path.getParent()) {
+    for (Path path = roots.get(0); path != null; path = path.getParent()) {
       String table = FORMAT + path;
       if (client.hasIndex(table) && areBelow(path, roots)) return table;
     }
     return FORMAT + roots.get(0);
   }
 
-  private static boolean areBelow(Path folder, List roots) {
+  private static boolean areBelow(Path folder, List<Path> roots) {
     String prefix = folder.toString().endsWith("/") ? folder.toString() : folder + "/";
-    for (int i = 0; i < roots.size(); i++) {
-      if (!(roots.get(i) + "/").startsWith(prefix)) return false;
-    }
-    return true;
+    return roots.stream().allMatch(root -> (root + "/").startsWith(prefix));
   }
 
-  public String table() {
+  @Override public String table() {
     return table;
   }
 
-  /** Catalogs do not say before partitions are listed, which is not for us to do. */
-  public int files() {
-    FileIndex location = relation.location();
-    return location instanceof InMemoryFileIndex
-        ? ((InMemoryFileIndex) location).allFiles().size()
+  /** Catalogs only tell when partitions are listed. */
+  @Override public int files() {
+    return relation.location() instanceof InMemoryFileIndex index
+        ? index.allFiles().size()
         : Integer.MAX_VALUE;
   }
 
   /** There is no log. */
-  public String version() {
+  @Override public String version() {
     return null;
   }
 
   /** Catalogs list their partitions when the files are listed. */
-  protected List directories() {
-    FileIndex location = relation.location();
-    List none = new ArrayList();
-    return location instanceof InMemoryFileIndex
-        ? ScalaInterop.list(location.listFiles(ScalaInterop.seq(none), ScalaInterop.seq(none)))
-        : none;
+  @Override protected List<PartitionDirectory> directories() {
+    if (!(relation.location() instanceof InMemoryFileIndex index)) return List.of();
+    scala.collection.immutable.List<Expression> none = ScalaInterop.asScala(List.of());
+    return ScalaInterop.asJava(index.listFiles(none, none));
   }
 
-  public boolean isPartitioned(List path) {
+  @Override public boolean isPartitioned(List<String> path) {
     return super.isPartitioned(path) && relation.location() instanceof InMemoryFileIndex;
   }
 
-  public boolean hasStatistics(List path) {
+  @Override public boolean hasStatistics(List<String> path) {
     return false;
   }
 
-  public List bounds(List paths) {
+  @Override public List<ColumnBounds> bounds(List<List<String>> paths) {
     return Collections.nCopies(paths.size(), null);
   }
 
-  public String mark(InternalRow partition, FileStatus file) {
-    Object[] known = last;
-    if (known == null || known[0] != partition) {
-      known = new Object[] {partition, json(partition)};
+  @Override public String mark(InternalRow partition, FileStatus file) {
+    Partition known = last;
+    if (known == null || known.values != partition) {
+      known = new Partition(partition, json(partition));
       last = known;
     }
-    return file.getModificationTime() + " " + known[1];
+    return file.getModificationTime() + " " + known.json;
   }
 
   /** As Python's json.dumps writes it: marks are compared as texts. */
@@ -145,7 +142,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
       if (c == '"' || c == '\\') {
         out.append('\\').append(c);
       } else if (c < 32 || c >= 127) {
-        out.append(String.format("\\u%04x", new Object[] {Integer.valueOf(c)}));
+        out.append(String.format("\\u%04x", (int) c));
       } else {
         out.append(c);
       }
@@ -159,31 +156,28 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     Object value = values.get(i, type);
     if (type instanceof TimestampType) return value.toString();
     Object text = new Cast(
-            new Literal(value, type), StringType$.MODULE$, new scala.Some("UTC"),
-            org.apache.spark.sql.catalyst.expressions.EvalMode$.MODULE$.LEGACY())
+            new Literal(value, type), StringType$.MODULE$, scala.Option.apply("UTC"),
+            EvalMode$.MODULE$.LEGACY())
         .eval(null);
     return text.toString();
   }
 
-  public FolderListing now(Collection folders) {
+  @Override public FolderListing now(Collection<Path> folders) {
     if (folders.isEmpty()) return FolderListing.NONE;
-    SparkSession session = relation.sparkSession();
     return FolderListing.list(
-        session.sessionState().newHadoopConfWithOptions(relation.options()), folders, client);
+        relation.sparkSession().sessionState().newHadoopConfWithOptions(relation.options()), folders, client);
   }
 
-  public String identity(List path) {
-    StructType within = relation.schema();
-    for (int i = 0; i < path.size(); i++) {
-      String name = (String) path.get(i);
-      if (within == null || within.getFieldIndex(name).isEmpty()) return null;
-      DataType type = within.apply(name).dataType();
-      within = type instanceof StructType ? (StructType) type : null;
+  @Override public String identity(List<String> path) {
+    DataType within = relation.schema();
+    for (String name : path) {
+      if (!(within instanceof StructType struct) || struct.getFieldIndex(name).isEmpty()) return null;
+      within = struct.apply(name).dataType();
     }
     return (isPartition(path) ? "/" : "") + MessageWriter.dotted(path);
   }
 
-  public Map describe(List path, DataType type) {
+  @Override public Map<String, Object> describe(List<String> path, DataType type) {
     String identity = identity(path);
     return identity == null ? null : MessageWriter.column(identity, path, type);
   }

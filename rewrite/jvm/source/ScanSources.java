@@ -6,7 +6,6 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
-import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
@@ -16,7 +15,7 @@ import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 
-/** Finds the read of a table behind what plans have for it: files of Spark's, or a connector. */
+/** Finds the read of a table behind a node of a plan: files that Spark reads, or a connector. */
 public final class ScanSources {
   private ScanSources() {}
 
@@ -27,12 +26,9 @@ public final class ScanSources {
 
   /** Whether a leaf of a plan is a table that a command changes. */
   public static boolean isOfCommand(LogicalPlan leaf) {
-    if (leaf instanceof DataSourceV2ScanRelation) {
-      return isOfCommand(((DataSourceV2ScanRelation) leaf).relation().table());
-    }
-    if (!(leaf instanceof LogicalRelation)) return false;
-    Object relation = ((LogicalRelation) leaf).relation();
-    return relation instanceof HadoopFsRelation && isOfCommand((HadoopFsRelation) relation);
+    return leaf instanceof DataSourceV2ScanRelation scan
+        ? isOfCommand(scan.relation().table())
+        : findsFilesFirst(leaf);
   }
 
   /** The same of files that Spark reads. */
@@ -47,55 +43,50 @@ public final class ScanSources {
 
   /** Whether it is one that has found its files before it reads them, as Delta's do. */
   public static boolean findsFilesFirst(LogicalPlan leaf) {
-    return leaf instanceof LogicalRelation && isOfCommand(leaf);
+    HadoopFsRelation relation = relation(leaf);
+    return relation != null && isOfCommand(relation);
   }
 
   /** Whether a leaf of a plan gives the same rows whenever it is read: a snapshot. */
   public static boolean isSnapshot(LogicalPlan leaf) {
-    if (leaf instanceof LogicalRelation) {
-      Object relation = ((LogicalRelation) leaf).relation();
-      if (!(relation instanceof HadoopFsRelation)) return false;
-      FileIndex index = ((HadoopFsRelation) relation).location();
-      return TableFormats.of(index).isSnapshot(index);
+    if (leaf instanceof DataSourceV2ScanRelation scan) {
+      return TableFormats.of(scan.scan()).isSnapshot(scan.scan());
     }
-    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
-    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
-    return TableFormats.of(scan).isSnapshot(scan);
+    HadoopFsRelation relation = relation(leaf);
+    return relation != null
+        && TableFormats.of(relation.location()).isSnapshot(relation.location());
   }
 
-  /** Whether it reads files that were listed once. Spark lists them anew when the session writes to
+  /** Whether it reads files that were listed once. Spark lists them again when the session writes to
       them, and others may replace them. */
   public static boolean isListed(LogicalPlan leaf) {
-    if (leaf instanceof LogicalRelation) {
-      Object relation = ((LogicalRelation) leaf).relation();
-      return relation instanceof HadoopFsRelation
-          && ((HadoopFsRelation) relation).location() instanceof PartitioningAwareFileIndex;
-    }
-    return leaf instanceof DataSourceV2ScanRelation
-        && ((DataSourceV2ScanRelation) leaf).scan() instanceof FileScan;
+    if (leaf instanceof DataSourceV2ScanRelation scan) return scan.scan() instanceof FileScan;
+    HadoopFsRelation relation = relation(leaf);
+    return relation != null && relation.location() instanceof PartitioningAwareFileIndex;
   }
 
   /** Whether a leaf of a plan has taken conditions into itself, as Iceberg does with those that
-      whole partitions meet or do not. */
+      hold for whole partitions or for none of their rows. */
   public static boolean hasConditions(LogicalPlan leaf) {
-    if (!(leaf instanceof DataSourceV2ScanRelation)) return false;
-    Scan scan = ((DataSourceV2ScanRelation) leaf).scan();
-    return TableFormats.of(scan).hasConditions(scan);
+    return leaf instanceof DataSourceV2ScanRelation relation
+        && TableFormats.of(relation.scan()).hasConditions(relation.scan());
   }
 
-  /** The read behind a leaf of a plan, or null where it is not one that may be pruned: a stream
+  /** Returns the files behind a leaf of a plan; null if it reads none. */
+  private static HadoopFsRelation relation(LogicalPlan leaf) {
+    return leaf instanceof LogicalRelation logical
+            && logical.relation() instanceof HadoopFsRelation relation
+        ? relation
+        : null;
+  }
+
+  /** Returns the read behind a leaf of a plan; null where it is not one that may be pruned: a stream
       reads all of its batch. */
   public static ScanSource of(LogicalPlan leaf, IndexClient client) {
     if (leaf.isStreaming()) return null;
-    if (leaf instanceof DataSourceV2ScanRelation) {
-      DataSourceV2ScanRelation relation = (DataSourceV2ScanRelation) leaf;
-      return of(relation.scan(), relation.output());
-    }
-    if (!(leaf instanceof LogicalRelation)) return null;
-    LogicalRelation relation = (LogicalRelation) leaf;
-    return relation.relation() instanceof HadoopFsRelation
-        ? (ScanSource) of((HadoopFsRelation) relation.relation(), client)
-        : null;
+    if (leaf instanceof DataSourceV2ScanRelation scan) return of(scan.scan(), scan.output());
+    HadoopFsRelation relation = relation(leaf);
+    return relation == null ? null : of(relation, client);
   }
 
   /** The same for files that Spark reads. */
@@ -107,7 +98,7 @@ public final class ScanSources {
   }
 
   /** The same for a connector's scan with these columns. */
-  public static ConnectorSource of(Scan scan, scala.collection.Iterable output) {
+  public static ConnectorSource of(Scan scan, scala.collection.Iterable<?> output) {
     try {
       return TableFormats.of(scan).open(scan, output);
     } catch (Throwable failure) {
@@ -116,8 +107,8 @@ public final class ScanSources {
     }
   }
 
-  /** Adds the files in a partition that a connector planned: of each location the bytes. */
-  public static void addFiles(InputPartition partition, Map files) {
+  /** Adds the files in a partition that a connector planned: the bytes by location. */
+  public static void addFiles(InputPartition partition, Map<String, Long> files) {
     try {
       TableFormats.of(partition).addFiles(partition, files);
     } catch (Exception failure) {

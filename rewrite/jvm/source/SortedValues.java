@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.IntPredicate;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -9,103 +10,87 @@ import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.shims.Values;
 import scala.math.Ordering;
 
-/** Catalyst values of one type, in Spark's order: whether one of them lies within bounds. */
+/** Catalyst values of one type, in Spark's order; tests whether one of them lies within bounds. */
 final class SortedValues implements BoundsTest {
   private static final UTF8String REPLACED = UTF8String.fromString("\ufffd");
   private static final UTF8String AFTER_REPLACED = UTF8String.fromString("\ufffe");
 
-  private final Ordering order;
+  private final Ordering<Object> order;
   private final Object[] values;
-  private final long[] longs;
-  private final boolean hasUntold;
+  private final long[] longs; // instead of `values`, where they are integers
+  private final boolean hasUncovered;
 
   /** `type` is that of the values, none of which is null. */
-  SortedValues(DataType type, List given) {
-    boolean counted = ValueTypes.isCounted(type);
-    order = counted ? null : TypeUtils$.MODULE$.getInterpretedOrdering(type);
-    values = counted ? null : given.toArray();
-    longs = counted ? new long[given.size()] : null;
-    boolean found = false;
-    for (int i = 0; i < given.size(); i++) {
-      Object value = given.get(i);
-      if (counted) longs[i] = ((Number) value).longValue();
-      found |= isUntold(value);
-    }
-    hasUntold = found;
-    if (counted) {
-      Arrays.sort(longs);
+  SortedValues(DataType type, List<?> values) {
+    hasUncovered = values.stream().anyMatch(SortedValues::isUncovered);
+    if (ValueTypes.isCounted(type)) {
+      order = null;
+      this.values = null;
+      longs = values.stream().mapToLong(value -> ((Number) value).longValue()).sorted().toArray();
     } else {
-      Arrays.sort(values, order);
+      order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+      this.values = values.toArray();
+      longs = null;
+      Arrays.sort(this.values, order);
     }
   }
 
-  /** Whether no bounds tell of a value: NaN, and bytes that are no text, which logs and manifests
-      keep as U+FFFD, or as the character after it where they cut a greatest text. */
-  static boolean isUntold(Object value) {
-    if (value instanceof UTF8String) {
-      UTF8String text = (UTF8String) value;
+  /** Whether bounds do not cover a value: NaN, and bytes that are no text, which logs and manifests
+      store as U+FFFD, or as the character after it where they cut an upper bound. */
+  static boolean isUncovered(Object value) {
+    if (value instanceof UTF8String text) {
       return !Values.isUtf8(text) || text.contains(REPLACED) || text.contains(AFTER_REPLACED);
     }
-    return value instanceof Double && ((Double) value).isNaN()
-        || value instanceof Float && ((Float) value).isNaN();
+    return value instanceof Double wide && wide.isNaN()
+        || value instanceof Float narrow && narrow.isNaN();
   }
 
-  /** Whether no bounds tell of one of them. */
-  boolean hasUntold() {
-    return hasUntold;
+  /** Whether bounds do not cover one of them. */
+  boolean hasUncovered() {
+    return hasUncovered;
   }
 
-  /** How many there are. */
   int size() {
     return longs == null ? values.length : longs.length;
   }
 
-  public boolean excludes(Object lower, Object upper) {
-    if (hasUntold) return false;
-    return below(lower) == upTo(upper);
+  @Override public boolean excludes(Object lower, Object upper) {
+    return !hasUncovered && countBelow(lower) == countUpTo(upper);
   }
 
-  /** How many are less than a value. */
-  int below(Object value) {
-    return longs == null ? count(widened(value), 0) : count(((Number) value).longValue(), 0);
+  /** Returns how many are less than a bound. */
+  int countBelow(Object bound) {
+    return count(bound, 0);
   }
 
-  /** How many are not greater than a value. */
-  int upTo(Object value) {
-    return longs == null ? count(widened(value), 1) : count(((Number) value).longValue(), 1);
+  /** Returns how many are not greater than a bound. */
+  int countUpTo(Object bound) {
+    return count(bound, 1);
   }
 
-  /** How many compare to a bound as less than `limit`. */
-  private int count(long bound, int limit) {
-    int from = 0;
-    int to = longs.length;
-    while (from < to) {
-      int middle = (from + to) >>> 1;
-      if (Long.compare(longs[middle], bound) < limit) {
-        from = middle + 1;
-      } else {
-        to = middle;
-      }
-    }
-    return from;
-  }
-
+  /** Returns how many compare to a bound as less than `limit`. */
   private int count(Object bound, int limit) {
+    if (longs == null) {
+      boolean widens =
+          bound instanceof Float && values.length > 0 && values[0] instanceof Double;
+      Object other = widens ? Double.valueOf((Float) bound) : bound;
+      return search(i -> order.compare(values[i], other) < limit);
+    }
+    long other = ((Number) bound).longValue();
+    return search(i -> Long.compare(longs[i], other) < limit);
+  }
+
+  private int search(IntPredicate isBefore) {
     int from = 0;
-    int to = values.length;
+    int to = size();
     while (from < to) {
       int middle = (from + to) >>> 1;
-      if (order.compare(values[middle], bound) < limit) {
+      if (isBefore.test(middle)) {
         from = middle + 1;
       } else {
         to = middle;
       }
     }
     return from;
-  }
-
-  private Object widened(Object bound) {
-    boolean widens = bound instanceof Float && values.length > 0 && values[0] instanceof Double;
-    return widens ? Double.valueOf(((Float) bound).doubleValue()) : bound;
   }
 }

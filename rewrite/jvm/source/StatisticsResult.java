@@ -2,60 +2,57 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.HashSet;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import rewrite.jvm.bridge.Protocol;
 
-/** The files of a scan that the table itself prunes, altogether and leg by leg. */
+/** The files of a scan that the table itself prunes, together and by predicate. */
 public final class StatisticsResult {
-  private final List described = new ArrayList();
-  private final List legs = new ArrayList();
-  private final Set pruned = new HashSet();
+  private final List<Operand> operands = new ArrayList<>();
+  private final Set<String> pruned = new HashSet<>();
 
-  /** Adds a leg: what asked it, the dimension whose keys it is of ("": none), and the locations. */
-  void add(String label, String dimension, Set locations) {
-    Map leg = new LinkedHashMap();
-    leg.put(Protocol.LABEL, label);
-    leg.put(Protocol.OF, dimension);
-    described.add(leg);
-    legs.add(locations);
+  private record Operand(String label, String dimension, Set<String> pruned) {}
+
+  /** Adds a predicate, the dimension whose keys it has ("": none), and the files it prunes. */
+  void add(String label, String dimension, Set<String> locations) {
+    operands.add(new Operand(label, dimension, locations));
     pruned.addAll(locations);
   }
 
-  /** How many legs there are. */
+  /** How many predicates there are. */
   public int legs() {
-    return legs.size();
+    return operands.size();
   }
 
-  /** The legs for explain. */
-  List described() {
-    return described;
+  /** Describes the predicates for explain. */
+  List<Map<String, String>> described() {
+    return operands.stream()
+        .map(each -> Map.of(Protocol.LABEL, each.label, Protocol.OF, each.dimension))
+        .toList();
   }
 
-  /** Whether leg `i` is that of a dimension's keys. */
+  /** Whether predicate `i` is that of a dimension's keys. */
   public boolean isOf(int i, String dimension) {
-    return dimension.equals(((Map) described.get(i)).get(Protocol.OF));
+    return operands.get(i).dimension.equals(dimension);
   }
 
-  /** Whether a file is proven to hold no matching row. */
+  /** Whether a file has no matching row. */
   public boolean prunes(String location) {
     return pruned.contains(location);
   }
 
-  /** Whether leg `i` alone prunes a file. */
+  /** Whether predicate `i` alone prunes a file. */
   public boolean prunes(int i, String location) {
-    return ((Set) legs.get(i)).contains(location);
+    return operands.get(i).pruned.contains(location);
   }
 
   /** Two are equal where they prune equally: exchanges of such scans may be shared. */
-  public boolean equals(Object other) {
-    return other instanceof StatisticsResult
-        && pruned.equals(((StatisticsResult) other).pruned);
+  @Override public boolean equals(Object other) {
+    return other instanceof StatisticsResult that && pruned.equals(that.pruned);
   }
 
-  public int hashCode() {
+  @Override public int hashCode() {
     return pruned.hashCode();
   }
 }

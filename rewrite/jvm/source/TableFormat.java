@@ -71,6 +71,6 @@ public interface TableFormat {
   /** Adds the sizes of the files in a partition, by location. */
   default void addFiles(InputPartition partition, Map<String, Long> files) throws Exception {}
 
-  /** Adds the steps in which the format's own planning has left out files; see SizeSteps. */
-  default void addSizes(FileIndex index, List<Object> steps) {}
+  /** Adds the steps in which the format's own planning has left out files; see SizeStep. */
+  default void addSizes(FileIndex index, List<SizeStep> steps) {}
 }

@@ -2,13 +2,14 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.types.DataType;
@@ -31,171 +32,170 @@ import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.shims.Values;
 
 /**
- * Asks tables themselves which files can hold some values: their partitions, and for columns
- * without an index the bounds in Delta's log and Iceberg's manifests.
+ * Looks up in tables themselves which files can have some values: in their partitions, and for
+ * columns without an index in the bounds in Delta's log and Iceberg's manifests.
  *
  * <p>Table formats use both for the query's own conditions, but not for the keys of joins. For an
- * IN list, Delta compares only its min and max; Iceberg ignores lists of more than 200. Bounds are read once for each version of a table.
+ * IN list, Delta compares only its min and max; Iceberg ignores lists of more than 200. Bounds are
+ * read once for each version of a table.
  */
 public final class TableStatistics {
-  /** Of a table with more files the bounds are not read. */
+  /** The bounds of a table with more files are not read. */
   private static final int MOST_FILES = 200000;
 
+  /** Files whose bounds are cached, of the columns that were used last. */
+  private static final int CACHED_FILES = 1000000;
+
   private final IndexClient client;
-  private final Map kept = new Kept();
+  private final Map<String, Cached> cache = new LinkedHashMap<>(16, 0.75f, true);
+
+  /** The bounds of a column at a version; null: the table has none. */
+  private record Cached(ColumnBounds bounds, double overlap) {
+    int size() {
+      return bounds == null ? 1 : 1 + bounds.size();
+    }
+  }
+
+  /** A lookup without which a query goes on. */
+  private interface Attempt {
+    void run() throws Exception;
+  }
 
   public TableStatistics(IndexClient client) {
     this.client = client;
   }
 
-  /** Whether a table may know in which files values of an expression are. */
+  /** Whether a table may know which files have some values of an expression. */
   public boolean know(ScanSource read, Expression column) {
     if (read == null || !SkippingConf.usesStatistics()) return false;
-    List path = Conditions.path(Casts.bare(column));
+    List<String> path = path(column);
     if (path == null || !isOrdered(Casts.bare(column).dataType())) return false;
     if (read.isPartitioned(path)) return true;
     if (isIndexed(read, column) || !read.hasStatistics(path)) return false;
-    Known known = known(read, path);
-    return known == null || known.bounds != null && known.bounds.knows();
+    Cached cached = cached(read, path);
+    return cached == null || cached.bounds != null && cached.bounds.hasBounds();
   }
 
-  /** The share of the files whose bounds of a column overlap, as ColumnBounds says, where that is
-      known without a look at the table; else 0. */
+  /** Returns the fraction of the files whose bounds of a column overlap, as ColumnBounds computes
+      it, where that is known without a look at the table; else 0. */
   public double overlap(ScanSource read, Expression column) {
-    List path = Conditions.path(Casts.bare(column));
+    List<String> path = path(column);
     if (read.isPartitioned(path) || isIndexed(read, column)) return 0;
-    Known known = known(read, path);
-    return known == null ? 0 : known.overlap;
+    Cached cached = cached(read, path);
+    return cached == null ? 0 : cached.overlap;
   }
 
-  /** Whether they can say something of a scan with these conditions and keys. */
-  public boolean concern(ScanSource read, List filters, List keys) {
+  /** Whether they may prune a scan with these conditions and keys. */
+  public boolean concern(
+      ScanSource read, List<Expression> filters, List<? extends KeyValues> keys) {
     if (read == null) return false;
-    if (areAwaited(read, filters)) return true;
-    for (int i = 0; i < filters.size(); i++) {
-      KeyValues listed = ListedValues.of((Expression) filters.get(i));
-      if (listed != null && know(read, listed.column())) return true;
-    }
-    for (int i = 0; i < keys.size(); i++) {
-      Expression column = ((KeyValues) keys.get(i)).column();
-      if (column != null && know(read, column)) return true;
-    }
-    return false;
+    return areAwaited(read, filters)
+        || listed(filters).anyMatch(listed -> know(read, listed.column()))
+        || keys.stream().anyMatch(key -> key.column() != null && know(read, key.column()));
   }
 
-  /** Whether the values of subqueries in some conditions are worth waiting for: the index, or the
-      table, can be asked about what they are compared with. A scan that waits equals no copy. */
-  public boolean areAwaited(ScanSource read, List filters) {
-    List late = ScalarSubqueries.of(filters);
-    for (int i = 0; i < late.size(); i++) {
-      List sides = ScalaInterop.list(((Expression) late.get(i)).children());
-      for (int j = 0; j < sides.size(); j++) {
-        Expression side = (Expression) sides.get(j);
-        boolean isIndexed = isIndexed(read, side) || isIndexed(read, Inversion.column(side));
-        if (isIndexed || know(read, side)) return true;
-      }
-    }
-    return false;
+  private static Stream<KeyValues> listed(List<Expression> filters) {
+    return filters.stream().<KeyValues>map(ListedValues::of).filter(Objects::nonNull);
   }
 
-  /** What they prune of a scan; of what fails nothing. `late` are the conditions whose values
-      the table format did not have: it compares only with those of the query's text. */
-  public StatisticsResult ask(ScanSource read, List filters, List late, List keys) {
+  /** Whether to wait for the values of subqueries in some conditions: the index, or the table, can
+      be asked about what they are compared with. A scan that waits equals no copy. */
+  @SuppressWarnings("unchecked")
+  public boolean areAwaited(ScanSource read, List<Expression> filters) {
+    return ((List<Expression>) ScalarSubqueries.of(filters)).stream()
+        .flatMap(late -> ScalaInterop.<Expression>asJava(late.children()).stream())
+        .anyMatch(
+            side ->
+                isIndexed(read, side) || isIndexed(read, Inversion.column(side))
+                    || know(read, side));
+  }
+
+  /** Returns what they prune of a scan; a lookup that fails prunes nothing. `late` are the
+      conditions whose values the table format did not have: it compares only with those in the
+      query's text. */
+  public StatisticsResult ask(
+      ScanSource read, List<Expression> filters, List<Expression> late,
+      List<? extends KeyValues> keys) {
+    List<KeyValues> sets =
+        Stream.concat(listed(filters), keys.stream())
+            .filter(set -> set.values() != null || set.ranges() != null)
+            .filter(set -> know(read, set.column()))
+            .toList();
+    List<Expression> conditions =
+        late.stream().filter(each -> isKnown(read, Comparison.of(each))).toList();
+    readTogether(
+        read,
+        Stream.concat(
+            sets.stream().map(KeyValues::column),
+            conditions.stream().map(each -> Comparison.of(each).column())));
     StatisticsResult out = new StatisticsResult();
-    List some = new ArrayList();
-    for (int i = 0; i < filters.size(); i++) {
-      KeyValues listed = ListedValues.of((Expression) filters.get(i));
-      if (listed != null) some.add(listed);
+    for (KeyValues set : sets) {
+      attempt(() -> add(out, read, set));
     }
-    some.addAll(keys);
-    List columns = new ArrayList();
-    for (int i = 0; i < some.size(); i++) {
-      if (isThere((KeyValues) some.get(i))) columns.add(((KeyValues) some.get(i)).column());
-    }
-    for (int i = 0; i < late.size(); i++) {
-      Comparison test = Comparison.of((Expression) late.get(i));
-      if (test != null) columns.add(test.column());
-    }
-    prepare(read, columns);
-    for (int i = 0; i < some.size(); i++) {
-      add(out, read, (KeyValues) some.get(i));
-    }
-    for (int i = 0; i < late.size(); i++) {
-      Expression condition = (Expression) late.get(i);
-      add(out, read, Comparison.of(condition), condition);
+    for (Expression condition : conditions) {
+      attempt(() -> {
+        Comparison test = Comparison.of(condition);
+        ColumnBounds bounds = unindexedBounds(read, test.column());
+        if (bounds == null) return;
+        out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.findExcluded(test));
+      });
     }
     return out;
   }
 
-  private static boolean isThere(KeyValues values) {
-    return values.values() != null || values.ranges() != null;
+  private boolean isKnown(ScanSource read, Comparison test) {
+    return test != null && know(read, test.column());
   }
 
-  /** Reads the bounds of several columns at once. */
-  private void prepare(ScanSource read, List columns) {
-    List paths = new ArrayList();
-    for (int i = 0; i < columns.size(); i++) {
-      Expression column = (Expression) columns.get(i);
-      List path = Conditions.path(Casts.bare(column));
-      boolean isNew =
-          know(read, column) && !isIndexed(read, column) && known(read, path) == null
-              && !paths.contains(path);
-      if (isNew) paths.add(path);
-    }
-    if (paths.size() < 2) return; // one is read when it is asked
+  /** Reads the bounds of columns at once, if several are not cached. */
+  private void readTogether(ScanSource read, Stream<Expression> columns) {
+    List<List<String>> paths =
+        columns
+            .filter(column -> !isIndexed(read, column))
+            .map(TableStatistics::path)
+            .filter(path -> cached(read, path) == null)
+            .distinct()
+            .toList();
+    if (paths.size() > 1) attempt(() -> read(read, paths)); // if it fails, each is tried alone
+  }
+
+  private static void attempt(Attempt lookup) {
     try {
-      read(read, paths);
+      lookup.run();
     } catch (Throwable failure) {
-      Failures.passOn(failure); // else each is tried by itself
+      Failures.passOn(failure);
     }
   }
 
-  private void add(StatisticsResult out, ScanSource read, KeyValues values) {
-    if (!isThere(values) || !know(read, values.column())) return;
-    List path = Conditions.path(Casts.bare(values.column()));
-    try {
-      if (read.isPartitioned(path)) {
-        Set without = read.withoutPartition(path, values);
-        out.add(label(values, "PARTITION"), values.dimension(), without);
-      }
-      ColumnBounds bounds = isIndexed(read, values.column()) ? null : bounds(read, path);
-      if (bounds != null && bounds.knows()) {
-        Set without = bounds.without(ColumnBounds.test(values));
-        out.add(label(values, "STATISTICS"), values.dimension(), without);
-      }
-    } catch (Throwable failure) {
-      Failures.passOn(failure); // else this says nothing
+  private void add(StatisticsResult out, ScanSource read, KeyValues set) throws Exception {
+    List<String> path = path(set.column());
+    if (read.isPartitioned(path)) {
+      Set<String> without = read.withoutPartition(path, set);
+      out.add(label(set, "PARTITION"), set.dimension(), without);
+    }
+    ColumnBounds bounds = unindexedBounds(read, set.column());
+    if (bounds != null) {
+      Set<String> without = bounds.findExcluded(ColumnBounds.test(set));
+      out.add(label(set, "STATISTICS"), set.dimension(), without);
     }
   }
 
-  private void add(StatisticsResult out, ScanSource read, Comparison test, Expression condition) {
-    if (test == null || !know(read, test.column())) return;
-    List path = Conditions.path(Casts.bare(test.column()));
-    try {
-      ColumnBounds bounds = isIndexed(read, test.column()) ? null : bounds(read, path);
-      if (bounds == null || !bounds.knows()) return;
-      out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.without(test));
-    } catch (Throwable failure) {
-      Failures.passOn(failure); // else this says nothing
-    }
-  }
-
-  /** Whether a table may know which files hold the first rows of an order, or enough rows. */
+  /** Whether a table may know which files have the first rows of an order, or enough rows. */
   public boolean know(ScanSource read, TopRows top) {
     if (read == null || !SkippingConf.usesStatistics() || read.passesOverFiles()) return false;
     boolean isKnown =
         top.column() == null
             || isOrdered(top.column().dataType())
-                && read.hasStatistics(Conditions.path(top.column()));
+                && read.hasStatistics(path(top.column()));
     return isKnown && areKnown(read, top.conditions());
   }
 
   /** Whether a table may know which files have only rows that meet some conditions. */
-  private static boolean areKnown(ScanSource read, List conditions) {
-    for (int i = 0; i < conditions.size(); i++) {
-      Expression column = column((Expression) conditions.get(i));
-      List path = column == null ? null : Conditions.path(column);
-      // NaN compares with numbers, and is not within bounds.
+  private static boolean areKnown(ScanSource read, List<Expression> conditions) {
+    for (Expression condition : conditions) {
+      Expression column = column(condition);
+      List<String> path = column == null ? null : path(column);
+      // NaN compares with numbers, and bounds do not cover it.
       boolean isKnown =
           path != null && isOrdered(column.dataType())
               && !ValueTypes.isFloating(column.dataType()) && read.hasStatistics(path);
@@ -204,56 +204,61 @@ public final class TableStatistics {
     return true;
   }
 
-  /** What a condition is about; null: it is none that bounds can answer. */
+  /** Returns the column of a condition; null: it is none that bounds can decide. */
   private static Expression column(Expression condition) {
-    if (condition instanceof IsNotNull) return Casts.bare(((IsNotNull) condition).child());
+    if (condition instanceof IsNotNull notNull) return Casts.bare(notNull.child());
     Comparison test = Comparison.of(condition);
     return test == null ? null : Casts.bare(test.column());
   }
 
-  /** Adds what of the files that a scan lists cannot hold one of the first rows of an order, or is
-      not needed to have enough rows. */
-  public void add(StatisticsResult out, ScanSource read, TopRows top, Collection locations) {
-    try {
-      Expression first =
-          top.column() == null ? column((Expression) top.conditions().get(0)) : top.column();
-      ColumnBounds bounds = bounds(read, Conditions.path(first));
-      if (bounds == null || !bounds.knows()) return;
-      Set whole = null;
-      for (int i = 0; i < top.conditions().size(); i++) {
-        Set some = whole(read, top.column(), (Expression) top.conditions().get(i));
-        if (whole == null) whole = some;
-        whole.retainAll(some);
-      }
-      Set without =
-          top.column() == null
-              ? bounds.spared(top.rows(), locations, whole)
-              : bounds.behind(top, locations, whole);
-      out.add(top + "  STATISTICS", "", without);
-    } catch (Throwable failure) {
-      Failures.passOn(failure); // else this says nothing
-    }
+  @SuppressWarnings("unchecked")
+  private static List<String> path(Expression column) {
+    return Conditions.path(Casts.bare(column));
   }
 
-  /** The locations of the files of which a condition leaves every row, or every row that has a
-      value of the ordered column. */
-  private Set whole(ScanSource read, Expression ordered, Expression condition) throws Exception {
+  /** Adds the files that a scan lists that cannot have one of the first rows of an order, or are not
+      needed to have enough rows. */
+  @SuppressWarnings("unchecked")
+  public void add(
+      StatisticsResult out, ScanSource read, TopRows top, Collection<String> locations) {
+    attempt(() -> {
+      List<Expression> conditions = top.conditions();
+      Expression first = top.column() == null ? column(conditions.get(0)) : top.column();
+      ColumnBounds bounds = bounds(read, path(first));
+      if (bounds == null || !bounds.hasBounds()) return;
+      Set<String> complete = null;
+      for (Expression condition : conditions) {
+        Set<String> some = findComplete(read, top.column(), condition);
+        if (complete == null) complete = some;
+        complete.retainAll(some);
+      }
+      Set<String> without =
+          top.column() == null
+              ? bounds.findUnneeded(top.rows(), locations, complete)
+              : bounds.findBehind(top, locations, complete);
+      out.add(top + "  STATISTICS", "", without);
+    });
+  }
+
+  /** Returns the locations of the files in which a condition holds for every row, or for every row
+      with a value of the ordered column. */
+  private Set<String> findComplete(ScanSource read, Expression ordered, Expression condition)
+      throws Exception {
     Expression column = column(condition);
-    ColumnBounds bounds = bounds(read, Conditions.path(column));
+    ColumnBounds bounds = bounds(read, path(column));
     return bounds == null
-        ? new HashSet()
-        : bounds.whole(
+        ? new HashSet<>()
+        : bounds.findMatching(
             Comparison.of(condition), ordered != null && column.semanticEquals(ordered));
   }
 
-  private static String label(KeyValues values, String kind) {
-    boolean areRanges = values.ranges() != null;
-    int size = areRanges ? values.ranges().size() : values.values().size();
-    String count = String.format("%,d", new Object[] {Integer.valueOf(size)});
+  private static String label(KeyValues set, String source) {
+    boolean areRanges = set.ranges() != null;
+    int size = areRanges ? set.ranges().size() : set.values().size();
     String what = (areRanges ? " range" : " key") + (size == 1 ? "" : "s");
-    String whose = values.dimension().isEmpty() ? "" : " of " + values.dimension();
-    String column = Conditions.shape(Casts.bare(values.column()));
-    return column + " IN (" + count + what + whose + ")  " + kind;
+    String whose = set.dimension().isEmpty() ? "" : " of " + set.dimension();
+    String column = Conditions.shape(Casts.bare(set.column()));
+    return column + " IN (" + String.format("%,d", size) + what + whose + ")  " + source;
   }
 
   /** Whether a column, or an expression as it is, has an index. */
@@ -262,19 +267,20 @@ public final class TableStatistics {
     return identity != null && client.hasIndex(read.table(), identity);
   }
 
-  /** Whether it has one, or a composite of it and others, up to so many together. */
+  /** Whether it has one, or is in one of up to so many columns. */
+  @SuppressWarnings("unchecked")
   public boolean isIndexed(ScanSource read, Expression column, int columns) {
     if (isIndexed(read, column)) return true;
-    List path = Conditions.path(column);
+    List<String> path = Conditions.path(column);
     return path != null && composites(read).have(path, columns);
   }
 
-  /** The composites in a table's index. */
+  /** Returns the multi-column indexes of a table. */
   public Composites composites(ScanSource read) {
     return new Composites(client.composites(read.table()), read.columns());
   }
 
-  /** What a table's index can be asked about. */
+  /** Returns what a table's index can be asked about. */
   public IndexedColumns columns(ScanSource read) {
     return new IndexedColumns(read.columns(), client.expressions(read.table()));
   }
@@ -285,83 +291,60 @@ public final class TableStatistics {
         && !(type instanceof StringType && !Values.areOrderedByBytes((StringType) type));
   }
 
-  /** The bounds of a column at the version that is read; null: none, or not known. */
-  private ColumnBounds bounds(ScanSource read, List path) throws Exception {
-    Known known = known(read, path);
-    if (known == null) {
-      read(read, Collections.singletonList(path));
-      known = known(read, path);
+  /** Returns the bounds of a column without an index; null: it has one, or bounds are not known. */
+  private ColumnBounds unindexedBounds(ScanSource read, Expression column) throws Exception {
+    ColumnBounds bounds = isIndexed(read, column) ? null : bounds(read, path(column));
+    return bounds != null && bounds.hasBounds() ? bounds : null;
+  }
+
+  /** Returns the bounds of a column at the version that is read; null: none, or not known. */
+  private ColumnBounds bounds(ScanSource read, List<String> path) throws Exception {
+    Cached cached = cached(read, path);
+    if (cached == null) {
+      read(read, List.of(path));
+      cached = cached(read, path);
     }
-    return known == null ? null : known.bounds;
+    return cached == null ? null : cached.bounds;
   }
 
   /** Reads the bounds of columns, as far as the table has some. */
-  private void read(ScanSource read, List paths) throws Exception {
-    List some = new ArrayList();
-    for (int i = 0; i < paths.size(); i++) {
-      if (read.hasStatistics((List) paths.get(i))) some.add(paths.get(i));
-    }
+  private void read(ScanSource read, List<List<String>> paths) throws Exception {
+    List<List<String>> some = paths.stream().filter(read::hasStatistics).toList();
     if (some.isEmpty() || read.version() == null || read.files() > MOST_FILES) return;
-    List found = read.bounds(some);
-    synchronized (kept) {
-      for (int i = 0; i < some.size(); i++) {
-        kept.put(key(read, (List) some.get(i)), new Known((ColumnBounds) found.get(i)));
+    List<String> keys = new ArrayList<>();
+    for (List<String> path : some) keys.add(key(read, path));
+    List<ColumnBounds> found = read.bounds(some);
+    for (int i = 0; i < keys.size(); i++) {
+      ColumnBounds bounds = found.get(i);
+      store(keys.get(i), new Cached(bounds, bounds == null ? 1 : bounds.computeOverlap()));
+    }
+  }
+
+  private void store(String key, Cached cached) {
+    synchronized (cache) {
+      cache.put(key, cached);
+      int files = cache.values().stream().mapToInt(Cached::size).sum();
+      Iterator<Cached> oldest = cache.values().iterator();
+      while (files > CACHED_FILES && cache.size() > 1) {
+        files -= oldest.next().size();
+        oldest.remove();
       }
     }
   }
 
-  private static String key(ScanSource read, List path) throws Exception {
+  private static String key(ScanSource read, List<String> path) throws Exception {
     return read.table() + "\n" + read.version() + "\n" + read.columns().identity(path);
   }
 
-  /** What has been read of a column; null: nothing yet. */
-  private Known known(ScanSource read, List path) {
+  /** Returns what was read of a column; null: nothing yet. */
+  private Cached cached(ScanSource read, List<String> path) {
     try {
       String key = key(read, path);
-      synchronized (kept) {
-        return (Known) kept.get(key);
+      synchronized (cache) {
+        return cache.get(key);
       }
     } catch (Exception unknown) {
       return null;
-    }
-  }
-
-  /** What is known of a column at a version. */
-  private static final class Known {
-    private final ColumnBounds bounds;
-    private final double overlap;
-
-    Known(ColumnBounds bounds) {
-      this.bounds = bounds;
-      overlap = bounds == null ? 1 : bounds.overlap();
-    }
-
-    int size() {
-      return bounds == null ? 1 : 1 + bounds.size();
-    }
-  }
-
-  /** The bounds of the columns that were asked last. */
-  private static final class Kept extends LinkedHashMap {
-    private static final long serialVersionUID = 1;
-
-    private static final int FILES = 1000000;
-
-    Kept() {
-      super(16, 0.75f, true);
-    }
-
-    public Object put(Object key, Object known) {
-      Object before = super.put(key, known);
-      int files = 0;
-      for (Iterator each = values().iterator(); each.hasNext(); ) {
-        files += ((Known) each.next()).size();
-      }
-      for (Iterator each = entrySet().iterator(); files > FILES && size() > 1; ) {
-        files -= ((Known) ((Map.Entry) each.next()).getValue()).size();
-        each.remove();
-      }
-      return before;
     }
   }
 }
