@@ -58,7 +58,7 @@ def list_unindexed_conditions(spark: SparkSession, table: TableId) -> list[dict[
     """Return the conditions on a table that no index could use; empty without hooks."""
     if find_hooks(spark) is None:
         return []
-    recorded = wait_for_records(spark).java.executions().questions()
+    recorded = wait_for_records(spark).java.executions().unusedPredicates()
     conditions: list[dict[str, Any]] = json.loads(recorded.of(table_key(table)))
     return conditions
 

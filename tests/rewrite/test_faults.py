@@ -313,7 +313,7 @@ def test_noting_what_ran_asks_and_lists_nothing(
 
     monkeypatch.setattr(Answers, "apply", die)
     for plan in plans:
-        for scan in hooks.java.scans().known(plan, hooks.java.executions().questions()):
+        for scan in hooks.java.scans().known(plan, hooks.java.executions().unusedPredicates()):
             assert scan["reason"].startswith(("the scan did not run", "no condition of the query"))
             assert scan["table"].endswith("faulty")
     assert not asked

@@ -1,7 +1,6 @@
 package rewrite.jvm.observe;
 
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -9,6 +8,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Predicate;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -25,161 +25,147 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.source.Sizes;
 
 /**
- * Remembers what the last executions read, and finds those that a DataFrame was part of.
+ * Records what the last executions read, and finds those that a DataFrame was part of.
  *
- * <p>A command is an execution around those that do its work: DELETE one that looks for rows, and
- * one that writes.
+ * <p>A command is an execution around those that do its work: DELETE has one that looks for rows,
+ * and one that writes.
  *
  * <p>show, count and write wrap a DataFrame's plan in another one, so an execution is found by the
- * hashes of all its subtrees: column ids make a DataFrame's plan its own. Plans are not kept.
+ * hashes of all its subtrees: column ids make a DataFrame's plan unique. Plans are not kept.
  *
- * <p>The thread of the listener only notes what is known: whatever has to look at a table is done
- * by whoever asks.
+ * <p>The listener's thread only records what is known; the caller that wants a description looks at
+ * the tables.
  */
 public final class ExecutionLog extends SparkListener {
-  private static final int KEPT = 100;
+  private static final int EXECUTIONS = 100;
+  private static final int STATEMENT_LENGTH = 10000;
   private static final String EXPLAIN = "explain";
 
-  /** Characters of a statement that are kept. */
-  private static final int LONGEST = 10000;
-
-  /** Of so many executions the tables are held, till somebody wants them described. */
-  private static final int HELD = 10;
+  /** The last executions whose tables are held until a caller wants them described. */
+  private static final int UNDESCRIBED = 10;
 
   private final ScanReport scans;
-  private final Deque executions = new ArrayDeque();
-  private final Deque undescribed = new ArrayDeque();
-  /** Of executions that run, the ids of those that they are part of; the listener's thread alone
-      knows it. */
-  private final Map roots = new HashMap();
+  private final Deque<Execution> executions = new ArrayDeque<>();
+  private final Deque<Execution> undescribed = new ArrayDeque<>();
+  /** Running executions, and those that they are part of; only the listener's thread uses it. */
+  private final Map<Long, Long> roots = new HashMap<>();
   private final TableTotals totals = new TableTotals();
-  private final UnusedPredicates questions = new UnusedPredicates();
+  private final UnusedPredicates unused = new UnusedPredicates();
 
   public ExecutionLog(ScanReport scans) {
     super();
     this.scans = scans;
   }
 
-  public void onOtherEvent(SparkListenerEvent event) {
+  @Override public void onOtherEvent(SparkListenerEvent event) {
     try {
-      note(event);
+      if (event instanceof SparkListenerSQLExecutionStart start) {
+        Long root = (Long) ScalaInterop.orNull(start.rootExecutionId());
+        roots.put(start.executionId(), root == null ? start.executionId() : root);
+      } else if (event instanceof SparkListenerSQLExecutionEnd end) {
+        finish(end);
+      }
     } catch (Throwable failure) {
+      // Then explain lacks one execution; the query itself has ended.
       Failures.passOn(failure);
-      // Else explain lacks one execution; the query itself has long ended.
     }
   }
 
-  private void note(SparkListenerEvent event) {
-    if (event instanceof SparkListenerSQLExecutionStart) {
-      SparkListenerSQLExecutionStart start = (SparkListenerSQLExecutionStart) event;
-      Long id = Long.valueOf(start.executionId());
-      roots.put(id, start.rootExecutionId().isDefined() ? start.rootExecutionId().get() : id);
-    }
-    if (!(event instanceof SparkListenerSQLExecutionEnd)) return;
-    final SparkListenerSQLExecutionEnd end = (SparkListenerSQLExecutionEnd) event;
-    final Object root = roots.remove(Long.valueOf(end.executionId()));
+  private void finish(SparkListenerSQLExecutionEnd end) {
+    Long root = roots.remove(end.executionId());
     // The plan of a query that failed may be unfinished; asking for it would go on planning.
     if (end.qe() == null || end.executionFailure().isDefined()) return;
     // Under the settings of the query's session, whatever this thread's are.
     SQLConf$.MODULE$.withExistingConf(
-        end.qe().sparkSession().sessionState().conf(), new scala.runtime.AbstractFunction0() {
-          public Object apply() {
-            remember(end, root);
-            return null;
-          }
+        end.qe().sparkSession().sessionState().conf(),
+        () -> {
+          record(end, root == null ? end.executionId() : root);
+          return null;
         });
   }
 
-  private void remember(SparkListenerSQLExecutionEnd end, Object root) {
-    Execution execution = new Execution();
-    execution.id = end.executionId();
-    execution.root = root == null ? execution.id : ((Long) root).longValue();
-    execution.name = end.executionName().isDefined() ? end.executionName().get() : "query";
-    execution.statement = statement(end.qe().logical());
-    execution.showsValues = SkippingConf.showsValues();
-    execution.ended = end.time();
-    execution.seconds = end.duration() / 1e9;
-    boolean isDrained = execution.name.startsWith("collect") || execution.name.equals(EXPLAIN);
-    execution.scans = scans.known(end.qe().executedPlan(), isDrained, questions);
+  private void record(SparkListenerSQLExecutionEnd end, long root) {
+    String name = end.executionName().isDefined() ? end.executionName().get() : "query";
+    boolean isDrained = name.startsWith("collect") || name.equals(EXPLAIN);
+    Set<Integer> hashes = new HashSet<>();
+    addHashes(end.qe().logical(), hashes);
+    addHashes(end.qe().analyzed(), hashes);
+    Execution execution =
+        new Execution(
+            end.executionId(), root, name, statement(end.qe().logical()),
+            SkippingConf.showsValues(), end.time(), end.duration() / 1e9,
+            scans.known(end.qe().executedPlan(), isDrained, unused), hashes);
     totals.add(execution.scans);
-    addHashes(end.qe().logical(), execution.hashes);
-    addHashes(end.qe().analyzed(), execution.hashes);
     synchronized (executions) {
       executions.addLast(execution);
-      if (executions.size() > KEPT) executions.removeFirst();
+      if (executions.size() > EXECUTIONS) executions.removeFirst();
       undescribed.addLast(execution);
-      if (undescribed.size() > HELD) ((Execution) undescribed.removeFirst()).forget();
+      if (undescribed.size() > UNDESCRIBED) undescribed.removeFirst().forget();
     }
   }
 
-  /** The SQL that a plan, or all that it reads, was parsed from, as far as reports show some of it;
-      null: there is none. */
+  /** Returns the beginning of the SQL that a plan, or all that it reads, was parsed from; null: there
+      is none. */
   private static String statement(LogicalPlan plan) {
     LogicalPlan part = plan;
     while (part.origin().sqlText().isEmpty()) {
-      // That of a view is somebody else's.
+      // That of a view is another user's.
       if (part instanceof SubqueryAlias || part.children().size() != 1) return null;
       part = part.children().head();
     }
     String text = part.origin().sqlText().get();
-    return text.substring(0, Math.min(text.length(), LONGEST));
+    return text.substring(0, Math.min(text.length(), STATEMENT_LENGTH));
   }
 
-  private static void addHashes(LogicalPlan plan, Set hashes) {
-    if (!hashes.add(Integer.valueOf(plan.hashCode()))) return;
-    List below = ScalaInterop.list(plan.children());
-    below.addAll(ScalaInterop.list(plan.innerChildren()));
-    for (int i = 0; i < below.size(); i++) {
-      if (below.get(i) instanceof LogicalPlan) addHashes((LogicalPlan) below.get(i), hashes);
+  private static void addHashes(LogicalPlan plan, Set<Integer> hashes) {
+    if (!hashes.add(plan.hashCode())) return;
+    List<Object> below = ScalaInterop.asJava(plan.children());
+    below.addAll(ScalaInterop.asJava(plan.innerChildren()));
+    for (Object child : below) {
+      if (child instanceof LogicalPlan logical) addHashes(logical, hashes);
     }
   }
 
-  /** Runs a query and throws its rows away where they are. A write would be planned otherwise. */
-  public void run(final QueryExecution query) {
+  /** Runs a query and discards its rows where they are. A write would be planned differently. */
+  public void run(QueryExecution query) {
     SQLExecution$.MODULE$.withNewExecutionId(
-        query, scala.Option.apply(EXPLAIN), new scala.runtime.AbstractFunction0() {
-          public Object apply() {
-            return Long.valueOf(query.toRdd().count());
-          }
-        });
+        query, scala.Option.apply(EXPLAIN), () -> query.toRdd().count());
   }
 
-  /** The executions of a DataFrame, and those that are part of them, as JSON, oldest first: id,
-      root, name, scans. */
+  /** Returns the executions of a DataFrame, and those that are part of them, as JSON, oldest first:
+      id, root, name, scans. */
   public String of(QueryExecution query) {
-    return describe(Integer.valueOf(query.analyzed().hashCode()));
+    int hash = query.analyzed().hashCode();
+    return describe(execution -> execution.hashes.contains(hash));
   }
 
-  /** The last executions as JSON, oldest first: id, name, when they ended and how long they took.
-      */
+  /** Returns the last executions as JSON, oldest first: id, name, end and duration. */
   public String recent() {
-    return describe(null);
+    return describe(execution -> true);
   }
 
-  /** Those with a plan of this hash, and their parts; null: all. */
-  private String describe(Integer hash) {
-    List found = new ArrayList();
-    Set wholes = new HashSet();
+  /** Returns the executions that a test accepts, and their parts. */
+  private String describe(Predicate<Execution> test) {
+    Deque<Execution> found = new ArrayDeque<>();
+    Set<Long> complete = new HashSet<>();
     synchronized (executions) {
       // A part ends before the whole.
-      for (Iterator each = executions.descendingIterator(); each.hasNext(); ) {
-        Execution execution = (Execution) each.next();
-        boolean isMeant = hash == null || execution.hashes.contains(hash);
-        if (isMeant) wholes.add(Long.valueOf(execution.id));
-        if (isMeant || wholes.contains(Long.valueOf(execution.root))) found.add(0, execution);
+      for (Iterator<Execution> each = executions.descendingIterator(); each.hasNext(); ) {
+        Execution execution = each.next();
+        boolean isMeant = test.test(execution);
+        if (isMeant) complete.add(execution.id);
+        if (!isMeant && !complete.contains(execution.root)) continue;
+        found.addFirst(execution);
+        undescribed.removeIf(held -> held == execution);
       }
-      undescribed.removeAll(found);
     }
     // The listener's thread does not wait for this.
-    for (int i = 0; i < found.size(); i++) {
-      found.set(i, ((Execution) found.get(i)).describe());
-    }
-    return Json.write(found);
+    return Json.write(found.stream().map(Execution::describe).toList());
   }
 
-  /** What they asked in vain. */
-  public UnusedPredicates questions() {
-    return questions;
+  /** Predicates by which no index pruned a file. */
+  public UnusedPredicates unusedPredicates() {
+    return unused;
   }
 
   /** Sums over all executions. */
@@ -187,40 +173,29 @@ public final class ExecutionLog extends SparkListener {
     return totals;
   }
 
-  /** What is kept of one. */
-  private static final class Execution {
-    private long id;
-    private long root;
-    private String name;
-    private String statement;
-    private boolean showsValues;
-    private long ended;
-    private double seconds;
-    private List scans;
-    private final Set hashes = new HashSet();
+  private record Execution(
+      long id, long root, String name, String statement, boolean showsValues, long ended,
+      double seconds, List<Map<String, Object>> scans, Set<Integer> hashes) {
 
     /** Lets go of the tables. */
     synchronized void forget() {
-      for (int i = 0; i < scans.size(); i++) {
-        ((Map) scans.get(i)).remove("format");
-      }
+      scans.forEach(scan -> scan.remove("format"));
     }
 
-    synchronized Map describe() {
-      for (int i = 0; i < scans.size(); i++) {
-        Map scan = (Map) scans.get(i);
+    synchronized Map<String, Object> describe() {
+      for (Map<String, Object> scan : scans) {
         if (!(scan.get("format") instanceof List)) scan.put("format", Sizes.of(scan.get("format")));
       }
-      Map found = new HashMap();
-      found.put("id", Long.valueOf(id));
-      found.put("root", Long.valueOf(root));
-      found.put("name", name);
-      found.put("statement", statement);
-      found.put("values", Boolean.valueOf(showsValues));
-      found.put("ended", Long.valueOf(ended));
-      found.put("seconds", Double.valueOf(seconds));
-      found.put("scans", scans);
-      return found;
+      Map<String, Object> out = new HashMap<>();
+      out.put("id", id);
+      out.put("root", root);
+      out.put("name", name);
+      out.put("statement", statement);
+      out.put("values", showsValues);
+      out.put("ended", ended);
+      out.put("seconds", seconds);
+      out.put("scans", scans);
+      return out;
     }
   }
 }

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -19,28 +20,33 @@ import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.scan.ScanFinder;
 import rewrite.jvm.source.Sizes;
 
-/** Says of every file scan of a physical plan what was skipped, or why nothing was. */
+/** Describes for each file scan of a physical plan what was skipped, or why nothing was. */
 public final class ScanReport {
   private final Budgets budgets;
   private final PhysicalScans physical;
-  private final Rule rule;
+  private final Rule<SparkPlan> rule;
 
-  /** `rule` says what would be read of a plan that has not run, and collects nothing. */
-  public ScanReport(Budgets budgets, PhysicalScans physical, Rule rule) {
+  /** `rule` tells what a plan that has not run would read, and collects nothing. */
+  public ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan> rule) {
     this.budgets = budgets;
     this.physical = physical;
     this.rule = rule;
   }
 
-  /** What a plan that may not have run yet would read, as JSON; asks about each scan once. */
+  /** Returns what a plan that may not have run yet would read, as JSON; one lookup for each scan. */
   public String foresee(SparkPlan plan) {
     budgets.hold();
     try {
       ScanFinder finder = new ScanFinder(plan, rule);
-      List out = new ArrayList();
-      for (int i = 0; i < finder.scans().size(); i++) {
-        SparkPlan scan = (SparkPlan) finder.scans().get(i);
-        out.add(inPlan(scan(physical.of(scan), finder.filter(scan)), scan, finder));
+      List<Map<String, Object>> out = new ArrayList<>();
+      for (Object each : finder.scans()) {
+        PhysicalScan scan = physical.of((SparkPlan) each);
+        FilterExec filter = finder.filter(scan.node());
+        out.add(
+            describe(
+                scan, finder,
+                () -> scan.isPruned() ? scan.count() : reason(findReason(scan, filter)),
+                () -> Sizes.of(scan.source())));
       }
       return Json.write(out);
     } finally {
@@ -49,102 +55,83 @@ public final class ScanReport {
   }
 
   /**
-   * What is known of the scans of a plan that has run, one object a scan, from the root down.
+   * Returns what is known of the scans of a plan that has run, one object a scan, from the root down.
    *
-   * <p>Nothing is asked, listed or planned. What only a look at the table can tell, as `format`, is
-   * left to be described later: there is what Sizes describes. What was asked in vain is added to
-   * the questions. `isDrained`: all rows of the plan were asked for.
+   * <p>Nothing is looked up, listed or planned. `format`, which needs a look at the table, holds what
+   * Sizes can describe later. Predicates with no benefit are added to `unused`. `isDrained`: all rows
+   * of the plan were read.
    */
-  public List known(SparkPlan plan, boolean isDrained, UnusedPredicates questions) {
+  public List<Map<String, Object>> known(
+      SparkPlan plan, boolean isDrained, UnusedPredicates unused) {
     ScanFinder finder = new ScanFinder(plan, null);
     if (isDrained) finder.drain(plan);
-    List out = new ArrayList();
-    for (int i = 0; i < finder.scans().size(); i++) {
-      SparkPlan scan = (SparkPlan) finder.scans().get(i);
-      Map known = inPlan(knownOf(physical.of(scan)), scan, finder);
-      Object[] asked = ScanNotes.asked(scan);
-      if (asked != null) questions.add(known, (String) asked[0], (List) asked[1]);
+    List<Map<String, Object>> out = new ArrayList<>();
+    for (Object each : finder.scans()) {
+      PhysicalScan scan = physical.of((SparkPlan) each);
+      Map<String, Object> known =
+          describe(scan, finder, () -> findCounts(scan), scan::source);
+      Object[] asked = ScanNotes.asked(scan.node());
+      if (asked != null) unused.add(known, (String) asked[0], (List<?>) asked[1]);
       out.add(known);
     }
     finder.noteFilled();
     return out;
   }
 
-  /** Adds what the plan around a scan says of it. `counted` are those that a query reads, of what
-      may have an index: the others are in no history and no sums. */
-  private static Map inPlan(Map described, SparkPlan scan, ScanFinder finder) {
-    boolean isFilled = finder.isFilled(scan);
-    described.put("cached", Boolean.valueOf(isFilled));
-    if (isFilled) described.put("counted", Boolean.FALSE);
-    if (finder.isCached(scan) && IndexClient.NO_CONDITION.equals(described.get("reason"))) {
-      described.put("reason", "a cached frame is filled with all of its rows");
-    }
-    FilterExec filter = finder.filter(scan);
-    if (filter != null) described.put("rows", new Object[] {rows(scan), rows(filter)});
-    described.put("drained", Boolean.valueOf(finder.isDrained(scan)));
-    return described;
+  private static Map<String, Object> findCounts(PhysicalScan scan) {
+    if (!scan.isPruned()) return reason(ScanNotes.unpruned(scan.node()));
+    Map<String, Object> known = scan.known();
+    return known == null ? reason("the scan did not run") : known;
   }
 
-  private Map scan(PhysicalScan scan, FilterExec filter) {
-    Map out;
+  /** Describes a scan. `counted` are those that a query reads and that may have an index: the others
+      are in no history and no sums. */
+  private static Map<String, Object> describe(
+      PhysicalScan scan, ScanFinder finder, Callable<Map<String, Object>> counts,
+      Callable<Object> format) {
+    Map<String, Object> out;
     try {
-      out = scan.isPruned() ? scan.count() : new HashMap();
-      if (!scan.isPruned()) out.put("reason", reason(scan, filter));
-      addOpened(scan, out);
-      out.put("format", Sizes.of(scan.source()));
+      out = counts.call();
+      putKnown(out, "opened", scan.opened());
+      putKnown(out, "opened bytes", scan.openedBytes());
+      out.put("format", format.call());
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      out = failed(failure);
+      out = reason("describing the scan failed: " + Failures.describe(failure));
     }
-    return named(scan, out);
-  }
-
-  private Map knownOf(PhysicalScan scan) {
-    Map out;
-    try {
-      out = scan.isPruned() ? scan.known() : new HashMap();
-      if (out == null) {
-        out = new HashMap();
-        out.put("reason", "the scan did not run");
-      } else if (!scan.isPruned()) {
-        out.put("reason", ScanNotes.unpruned(scan.node()));
-      }
-      addOpened(scan, out);
-      out.put("format", scan.source());
-    } catch (Throwable failure) {
-      Failures.passOn(failure);
-      out = failed(failure);
-    }
-    return named(scan, out);
-  }
-
-  private static void addOpened(PhysicalScan scan, Map out) throws Exception {
-    Object opened = scan.opened();
-    if (opened != null) out.put("opened", opened);
-    Object bytes = scan.openedBytes();
-    if (bytes != null) out.put("opened bytes", bytes);
-  }
-
-  private static Map failed(Throwable failure) {
-    Map out = new HashMap();
-    out.put("reason", "describing the scan failed: " + Failures.describe(failure));
-    return out;
-  }
-
-  private static Map named(PhysicalScan scan, Map out) {
+    SparkPlan node = scan.node();
+    boolean isFilled = finder.isFilled(node);
     out.put("table", scan.name());
-    out.put("without keys", ScanNotes.of(scan.node()));
-    out.put("counted", Boolean.valueOf(scan.isIndexable()));
+    out.put("without keys", ScanNotes.of(node));
+    out.put("counted", scan.isIndexable() && !isFilled);
+    out.put("cached", isFilled);
+    if (finder.isCached(node) && IndexClient.NO_CONDITION.equals(out.get("reason"))) {
+      out.put("reason", "a cached frame is filled with all of its rows");
+    }
+    FilterExec filter = finder.filter(node);
+    if (filter != null) out.put("rows", new Object[] {rows(node), rows(filter)});
+    out.put("drained", finder.isDrained(node));
     return out;
   }
 
-  private String reason(PhysicalScan scan, FilterExec filter) {
-    List above = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    String refusal = physical.refusal(scan, scan.read(), scan.filters(above), new ArrayList());
+  private static void putKnown(Map<String, Object> out, String name, Object value) {
+    if (value != null) out.put(name, value);
+  }
+
+  private static Map<String, Object> reason(String reason) {
+    Map<String, Object> out = new HashMap<>();
+    out.put("reason", reason);
+    return out;
+  }
+
+  private String findReason(PhysicalScan scan, FilterExec filter) {
+    List<?> above = filter == null ? List.of() : Conditions.conjuncts(filter.condition());
+    String refusal = physical.refusal(scan, scan.read(), scan.filters(above), List.of());
     return refusal == null ? ScanNotes.unpruned(scan.node()) : refusal;
   }
 
   private static Object rows(SparkPlan plan) {
-    return ((AccumulatorV2) plan.metrics().apply("numOutputRows")).value();
+    AccumulatorV2<?, ?> rows = plan.metrics().apply("numOutputRows");
+    return rows.value();
   }
 }
