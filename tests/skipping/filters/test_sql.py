@@ -181,7 +181,9 @@ def test_strings_that_the_session_reads_otherwise_are_refused(index: SkippingInd
         for text in plain:
             index.why(text)
         for text in texts:
-            says = r"(?s)escapedStringLiterals is true, so Spark does not replace the escapes in.*\^"
+            says = (
+                r"(?s)escapedStringLiterals is true, so Spark does not replace the escapes in.*\^"
+            )
             with pytest.raises(StatementError, match=says):
                 index.why(text)
         with pytest.raises(StatementError, match="abs is a function"):
@@ -322,7 +324,9 @@ def test_everything_that_takes_a_predicate_takes_text(index: SkippingIndex) -> N
     assert len(index.files("id = 3 OR s = 's23'")) == 1
     assert len(index.files("s IS NULL OR id = 3")) == 2
     assert index.files("id < 30").num_rows == index.files().num_rows == 8
-    assert plots.file_map(index, "id", "id = 3").get_title(loc="left").startswith("8 files: 1 to read")
+    assert (
+        plots.file_map(index, "id", "id = 3").get_title(loc="left").startswith("8 files: 1 to read")
+    )
     for ask in (index.lookup, index.why, index.files, lambda p: plots.file_map(index, "id", p)):
         with pytest.raises(TypeError, match="a predicate is SQL text"):
             ask(5)  # type: ignore[arg-type]
