@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
-import java.util.Map;
 import java.util.Random;
 import java.util.Set;
 import java.util.TreeSet;
@@ -48,10 +47,6 @@ public final class RowOracle implements ColumnResolver {
 
   public String identity(List path) {
     return MessageWriter.dotted(path);
-  }
-
-  public Map describe(List path, DataType type) {
-    return MessageWriter.column(identity(path), path, type);
   }
 
   /** The conditions of a filter as they are optimised; null: Spark has no such filter, or one that

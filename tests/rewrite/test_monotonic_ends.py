@@ -46,7 +46,7 @@ def ranges(spark: SparkSession, table: str, asked: Outcomes) -> list[list[list[A
         constants = written.apply(2 * n + 1).child().value().array()
         jvm.System.arraycopy(constants, 0, question, 1, 1)
         there = None if function is None else within.invoke(function, question)
-        found.append(None if there is None else [list(pair) for pair in there])
+        found.append(None if there is None else [[one.min(), one.max()] for one in there])
     return found
 
 

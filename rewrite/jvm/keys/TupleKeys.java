@@ -91,10 +91,10 @@ public final class TupleKeys {
   private static Expression condition(Tuples tuples) {
     Expression any = null;
     for (int i = 0; i < tuples.rows().size(); i++) {
-      InternalRow row = (InternalRow) tuples.rows().get(i);
+      InternalRow row = tuples.rows().get(i);
       List equals = new ArrayList();
       for (int j = 0; j < tuples.columns().size(); j++) {
-        Expression column = (Expression) tuples.columns().get(j);
+        Expression column = tuples.columns().get(j);
         Object value = row.get(j, column.dataType());
         equals.add(new EqualTo(column, new Literal(value, column.dataType())));
       }

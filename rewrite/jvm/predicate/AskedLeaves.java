@@ -1,10 +1,7 @@
 package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -12,231 +9,205 @@ import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
 import org.apache.spark.sql.catalyst.expressions.BinaryOperator;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GreaterThan;
-import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
-import org.apache.spark.sql.catalyst.expressions.LessThan;
-import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
-import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
- * What the conditions on a scan, and the joins with it, ask of which column or expression, without
- * the values that they compare with: those are data. Statistics for ANALYZE: nothing is pruned by
- * them.
+ * Collects the columns and expressions that filters and joins compare, without the values, which
+ * are data. These statistics are for ANALYZE; they prune nothing.
  *
- * <p>Each is a map: `condition`, as people read it; `identity` of the column, or the text of an
- * expression (ExpressionText); its `name` for people; `sql` to make an index of; whether it is
- * `computed`; its `form`; the number of `keys`, 0 if it is not known. Where values of several
- * columns are asked for together, `(a, b) IN (?)`, `parts` are the identities of these columns, and
- * it has none of its own.
+ * <p>Each entry is a map: `condition`, for people; `identity` of the column, or the text of an
+ * expression (ExpressionText); its `name` for people; `sql` to create an index; whether it is
+ * `computed`; its `form`; the number of `keys`, 0 if unknown. A condition on several columns,
+ * `(a, b) IN (?)`, has no identity, and its `parts` are those of the columns.
  */
 public final class AskedLeaves {
   public static final String VALUES = "values";
   public static final String RANGE = "range";
   public static final String TEXT = "text";
 
-  private static final List NONE = Collections.emptyList();
-  private static final int MOST = 32;
-  private static final int MOST_VISITED = 1000;
-  /** Columns that are asked together: a composite of more is a copy of the table. */
-  private static final int MOST_TOGETHER = 4;
-  private static final int MOST_KEYS = 1000000;
+  private static final int MAX_ENTRIES = 32;
+  private static final int MAX_VISITS = 1000;
+  /** An index on more columns would be a copy of the table. */
+  private static final int MAX_COLUMNS = 4;
+  private static final int MAX_KEYS = 1000000;
 
-  /** The constants in an expression that say what it computes, by function and place. They are
-      formats, paths, positions and separators; of an expression with any other it is not kept what
-      it is: a constant may be somebody's name. */
-  private static final Set STRUCTURE = new HashSet(Arrays.asList(new Object[] {
+  /** The constants that say what an expression computes, by function and place: formats, paths,
+      positions and separators. Expressions with other constants are not recorded: a constant may be
+      somebody's name. */
+  private static final Set<String> STRUCTURE = Set.of(
     "DateFormatClass 1", "GetJsonObject 1", "GetTimestamp 1", "Pmod 1", "Remainder 1", "Round 1",
     "Substring 1", "Substring 2", "SubstringIndex 1", "SubstringIndex 2", "TruncDate 1",
-    "TruncTimestamp 0"
-  }));
+    "TruncTimestamp 0");
 
   private final ColumnResolver columns;
-  private final Map found = new LinkedHashMap();
-  private int visited;
+  private final Map<String, Map<String, Object>> entries = new LinkedHashMap<>();
+  private int visits;
 
   private AskedLeaves(ColumnResolver columns) {
     this.columns = columns;
   }
 
-  /** Those of conditions, and of the keys of joins, a list for each join, that are expressions over
-      columns that are known. */
-  public static List of(List conditions, List joins, ColumnResolver columns) {
+  /** Collect entries from conditions, and from the keys of joins, a list for each join. */
+  public static List<Map<String, Object>> of(
+      List<Expression> conditions, List<? extends List<Expression>> joins, ColumnResolver columns) {
     AskedLeaves leaves = new AskedLeaves(columns);
-    List legs = new ArrayList();
-    for (int i = 0; i < conditions.size(); i++) {
-      legs.addAll(Conditions.conjuncts((Expression) conditions.get(i)));
+    leaves.visitAll(
+        conditions.stream().flatMap(each -> Conditions.conjuncts(each).stream()).toList());
+    for (List<Expression> keys : joins) {
+      keys.forEach(key -> leaves.add(key, VALUES, " IN (keys)", 0));
+      leaves.addTogether(keys, " IN (keys)", 0);
     }
-    leaves.visitAll(legs);
-    for (int i = 0; i < joins.size(); i++) {
-      List keys = (List) joins.get(i);
-      for (int j = 0; j < keys.size(); j++) {
-        leaves.add((Expression) keys.get(j), VALUES, " IN (keys)", 0);
-      }
-      leaves.together(keys, " IN (keys)", 0);
-    }
-    return new ArrayList(leaves.found.values());
+    return new ArrayList<>(leaves.entries.values());
   }
 
-  /** The legs of an And, and what they ask together: equality, or a list, of several columns. */
-  private void visitAll(List legs) {
-    List equal = new ArrayList();
+  /** Visit the operands of an And, and the columns that have equalities or lists together. */
+  private void visitAll(List<Expression> operands) {
+    List<Expression> together = new ArrayList<>();
     long keys = 1;
-    for (int i = 0; i < legs.size() && visited < MOST_VISITED; i++) {
-      Expression leg = (Expression) legs.get(i);
-      visit(leg);
-      List values = ListedValues.in(leg);
-      Expression column = values == null ? compared(leg) : first(leg);
-      boolean isValues =
-          values != null || leg instanceof EqualTo || leg instanceof EqualNullSafe;
-      if (!isValues || column == null) continue;
-      equal.add(column);
-      keys = Math.min(MOST_KEYS, keys * (values == null ? 1 : Math.max(1, values.size())));
+    for (Expression operand : operands) {
+      if (visits >= MAX_VISITS) break;
+      visit(operand);
+      List<Object> values = ListedValues.in(operand);
+      boolean isEquality = operand instanceof EqualTo || operand instanceof EqualNullSafe;
+      Expression column =
+          values != null ? operand.children().head() : isEquality ? beside(operand) : null;
+      if (column == null) continue;
+      together.add(column);
+      keys = Math.min(MAX_KEYS, keys * (values == null ? 1 : Math.max(1, values.size())));
     }
-    together(equal, " IN (?)", (int) keys);
+    addTogether(together, " IN (?)", (int) keys);
   }
 
   private void visit(Expression e) {
-    if (found.size() >= MOST || ++visited > MOST_VISITED) return;
+    if (entries.size() >= MAX_ENTRIES || ++visits > MAX_VISITS) return;
     Tuples tuples = Tuples.of(e);
+    List<Object> values = tuples == null ? ListedValues.in(e) : null;
     if (tuples != null) {
-      together(tuples.columns(), " IN (?)", tuples.rows().size());
+      addTogether(tuples.columns(), " IN (?)", tuples.rows().size());
     } else if (e instanceof And) {
       visitAll(Conditions.flatten(e));
     } else if (e instanceof Or) {
-      List legs = Conditions.flatten(e);
-      for (int i = 0; i < legs.size() && visited < MOST_VISITED; i++) {
-        visit((Expression) legs.get(i));
-      }
+      Conditions.flatten(e).forEach(this::visit);
     } else if (e instanceof EqualTo || e instanceof EqualNullSafe) {
-      add(compared(e), VALUES, " = ?", 1);
-    } else if (e instanceof LessThan || e instanceof LessThanOrEqual
-        || e instanceof GreaterThan || e instanceof GreaterThanOrEqual) {
-      add(compared(e), RANGE, " BETWEEN ? AND ?", 1);
-    } else if (e instanceof StartsWith) {
-      add(first(e), RANGE, " LIKE '?%'", 1);
+      add(beside(e), VALUES, " = ?", 1);
+    } else if (e instanceof BinaryComparison) {
+      add(beside(e), RANGE, " BETWEEN ? AND ?", 1);
+    } else if (e instanceof StartsWith starts) {
+      add(starts.left(), RANGE, " LIKE '?%'", 1);
     } else if (TextConditions.isOne(e)) {
-      add(first(e), TEXT, " LIKE '%?%'", 1);
-    } else {
-      List values = ListedValues.in(e);
-      if (values != null) add(first(e), VALUES, " IN (?)", values.size());
+      add(e.children().head(), TEXT, " LIKE '%?%'", 1);
+    } else if (values != null) {
+      add(e.children().head(), VALUES, " IN (?)", values.size());
     }
   }
 
-  private static Expression first(Expression e) {
-    return e.children().apply(0);
+  /** Return the operand beside a constant; null if neither is constant. */
+  private static Expression beside(Expression comparison) {
+    Expression left = comparison.children().head();
+    Expression right = comparison.children().last();
+    if (left instanceof Literal) return right;
+    return right instanceof Literal ? left : null;
   }
 
-  /** What a comparison compares with a constant; null: it compares with none. */
-  private static Expression compared(Expression e) {
-    if (e.children().size() != 2) return null;
-    Expression other = e.children().apply(1);
-    if (first(e) instanceof Literal) return other;
-    return other instanceof Literal ? first(e) : null;
-  }
-
-  /** Several columns; of what is no column it is as if it were not there. */
-  private void together(List expressions, String how, int keys) {
-    Map identities = new TreeMap(); // the order of the columns means nothing
-    for (int i = 0; i < expressions.size(); i++) {
-      Expression bare = Casts.bare((Expression) expressions.get(i));
-      List path = Conditions.path(bare);
-      Map known = path == null ? null : columns.describe(path, bare.dataType());
-      if (known != null) identities.put(known.get(Protocol.NAME), known.get(Protocol.IDENTITY));
+  /** Add the columns among some expressions as one entry, if they are several. */
+  private void addTogether(List<Expression> expressions, String how, int keys) {
+    Map<String, String> identities = new TreeMap<>(); // the order of columns does not matter
+    for (Expression e : expressions) {
+      ColumnRef column = describe(Casts.bare(e));
+      if (column != null) identities.put(column.name(), column.identity());
     }
-    if (identities.size() < 2 || identities.size() > MOST_TOGETHER) return;
+    if (identities.size() < 2 || identities.size() > MAX_COLUMNS) return;
     String name = "(" + String.join(", ", identities.keySet()) + ")";
-    List parts = new ArrayList(identities.values());
-    put("", parts, name, name, false, name + how, VALUES, keys);
+    put("", List.copyOf(identities.values()), name, name, false, name + how, VALUES, keys);
+  }
+
+  private ColumnRef describe(Expression e) {
+    List<String> path = Conditions.path(e);
+    return path == null ? null : columns.describe(path, e.dataType());
   }
 
   private void add(Expression e, String form, String how, int keys) {
     if (e == null) return;
     Expression bare = Casts.bare(e);
-    List path = Conditions.path(bare);
-    if (path != null) {
-      column(path, bare, null, form, how, keys);
+    if (Conditions.path(bare) != null) {
+      addColumn(bare, null, form, how, keys);
       return;
     }
-    if (!form.equals(TEXT)) {
-      // A function that keeps order is asked of the index of its column, as a range.
-      Monotonic function = Monotonic.of(e);
-      Expression inner =
-          function != null ? function.column()
-              : e instanceof Substring ? ((Substring) e).str() : null;
-      path = inner == null ? null : Conditions.path(inner);
-      if (path != null) {
-        column(path, inner, Conditions.shape(e), RANGE, how, keys);
-        return;
-      }
+    Expression inner = form.equals(TEXT) ? null : findOrderedColumn(e);
+    if (inner != null && Conditions.path(inner) != null) {
+      addColumn(inner, Conditions.shape(e), RANGE, how, keys);
+      return;
     }
-    String text = bare instanceof Literal
-        ? null : ExpressionText.of(bare, columns).text();
-    Expression named = text == null ? null : named(bare);
-    if (named == null) return;
-    String sql = sql(named);
-    put(text, NONE, Conditions.shape(bare), sql, true, sql + how, form, keys);
+    String text = bare instanceof Literal ? null : ExpressionText.of(bare, columns).text();
+    Expression unresolved = text == null ? null : unresolve(bare);
+    if (unresolved == null) return;
+    String sql = sql(unresolved);
+    put(text, List.of(), Conditions.shape(bare), sql, true, sql + how, form, keys);
   }
 
-  /** An expression as SQL, without the parentheses around all of it. */
+  /** Return the column in a monotonic function: its index is asked for a range; or null. */
+  private static Expression findOrderedColumn(Expression e) {
+    Monotonic function = Monotonic.of(e);
+    if (function != null) return function.column();
+    return e instanceof Substring substring ? substring.str() : null;
+  }
+
+  /** Return an expression as SQL without outer parentheses. */
   private static String sql(Expression e) {
     String sql = e.sql();
     boolean isWrapped = e instanceof BinaryOperator && sql.startsWith("(");
     return isWrapped ? sql.substring(1, sql.length() - 1) : sql;
   }
 
-  private void column(
-      List path, Expression column, String shape, String form, String how, int keys) {
-    Map known = columns.describe(path, column.dataType());
-    if (known == null) return;
-    String name = (String) known.get(Protocol.NAME);
+  private void addColumn(Expression e, String shape, String form, String how, int keys) {
+    ColumnRef column = describe(e);
+    if (column == null) return;
+    String name = column.name();
     String condition = (shape == null ? name : shape) + how;
-    put((String) known.get(Protocol.IDENTITY), NONE, name, name, false, condition, form, keys);
+    put(column.identity(), List.of(), name, name, false, condition, form, keys);
   }
 
   private void put(
-      String identity, List parts, String name, String sql, boolean computed, String condition,
-      String form, int keys) {
-    Map there = (Map) found.get(condition);
-    if (there != null) {
-      int more = Math.min(MOST_KEYS, keys + ((Integer) there.get("keys")).intValue());
-      there.put("keys", Integer.valueOf(more));
+      String identity, List<String> parts, String name, String sql, boolean computed,
+      String condition, String form, int keys) {
+    Map<String, Object> entry = entries.get(condition);
+    if (entry != null) {
+      entry.merge("keys", keys, (all, more) -> Math.min(MAX_KEYS, (Integer) all + (Integer) more));
       return;
     }
-    if (found.size() >= MOST) return;
-    Map out = new HashMap();
-    out.put("condition", condition);
-    out.put("identity", identity);
-    out.put("parts", parts);
-    out.put("name", name);
-    out.put("sql", sql);
-    out.put("computed", Boolean.valueOf(computed));
-    out.put("form", form);
-    out.put("keys", Integer.valueOf(keys));
-    found.put(condition, out);
+    if (entries.size() >= MAX_ENTRIES) return;
+    entries.put(
+        condition,
+        new HashMap<>(
+            Map.of(
+                "condition", condition, "identity", identity, "parts", parts, "name", name,
+                "sql", sql, "computed", computed, "form", form, "keys", keys)));
   }
 
-  /** An expression over the bare names of its columns; null: it has a constant that may be data. */
-  private static Expression named(Expression e) {
-    List path = Conditions.path(e);
-    if (path != null) return new UnresolvedAttribute(ScalaInterop.seq(path));
-    List children = ScalaInterop.list(e.children());
+  /** Return an expression over the bare names of its columns; null if a constant may be data. */
+  private static Expression unresolve(Expression e) {
+    List<String> path = Conditions.path(e);
+    if (path != null) return new UnresolvedAttribute(ScalaInterop.asScala(path));
+    List<Expression> children = ScalaInterop.asJava(e.children());
     for (int i = 0; i < children.size(); i++) {
-      Expression child = (Expression) children.get(i);
-      boolean isConstant = child instanceof Literal;
-      if (isConstant && !STRUCTURE.contains(e.getClass().getSimpleName() + " " + i)) return null;
-      Expression now = isConstant ? child : named(child);
-      if (now == null) return null;
-      children.set(i, now);
+      Expression child = children.get(i);
+      if (!(child instanceof Literal)) {
+        child = unresolve(child);
+      } else if (!STRUCTURE.contains(e.getClass().getSimpleName() + " " + i)) {
+        child = null;
+      }
+      if (child == null) return null;
+      children.set(i, child);
     }
-    return e.withNewChildren(ScalaInterop.seq(children));
+    return e.withNewChildren(ScalaInterop.asScala(children));
   }
 }

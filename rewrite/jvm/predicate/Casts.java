@@ -10,31 +10,24 @@ import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegralType;
 
-/** Casts that Spark puts around columns, and that change no value. */
+/** Removes casts around columns that change no value. */
 public final class Casts {
   private Casts() {}
 
-  /** An expression without what keeps every value and their order: casts to a wider number, and
-      Spark's normalisation of NaN and -0.0, which every index kind makes equal too. */
+  /** Remove what keeps every value and their order: casts to a wider number, and Spark's
+      normalization of NaN and -0.0, which every index type treats as equal, too. */
   public static Expression bare(Expression e) {
-    while (true) {
-      if (e instanceof Cast && widens(((Cast) e).child().dataType(), e.dataType())) {
-        e = ((Cast) e).child();
-      } else if (e instanceof NormalizeNaNAndZero || e instanceof KnownFloatingPointNormalized) {
-        e = e.children().apply(0);
-      } else {
-        return e;
-      }
-    }
+    boolean keepsValues =
+        e instanceof Cast cast && widens(cast.child().dataType(), e.dataType())
+            || e instanceof NormalizeNaNAndZero || e instanceof KnownFloatingPointNormalized;
+    return keepsValues ? bare(e.children().head()) : e;
   }
 
   private static boolean widens(DataType from, DataType to) {
     if (from instanceof IntegralType && to instanceof IntegralType) {
       return from.defaultSize() <= to.defaultSize();
     }
-    if (from instanceof DecimalType && to instanceof DecimalType) {
-      DecimalType less = (DecimalType) from;
-      DecimalType more = (DecimalType) to;
+    if (from instanceof DecimalType less && to instanceof DecimalType more) {
       return less.scale() == more.scale() && less.precision() <= more.precision();
     }
     return from instanceof FloatType && to instanceof DoubleType;

@@ -6,36 +6,24 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
-/** The composites in a table's index: several columns that are indexed as one. */
-public final class Composites {
-  private final List composites;
-  private final ColumnResolver identities;
-
-  /** Of each the identities of its columns. */
-  public Composites(List composites, ColumnResolver identities) {
-    this.composites = composites;
-    this.identities = identities;
+/** The multi-column indexes of a table: for each, the identities of its columns. */
+public record Composites(
+    List<? extends Collection<String>> composites, ColumnResolver resolver) {
+  /** Whether some columns include all columns of one of the indexes. */
+  public boolean areAskedBy(List<? extends Expression> columns) {
+    if (composites.isEmpty()) return false;
+    Set<String> identities = new HashSet<>();
+    for (Expression column : columns) {
+      List<String> path = Conditions.path(Casts.bare(column));
+      if (path != null) identities.add(resolver.identity(path));
+    }
+    return composites.stream().anyMatch(identities::containsAll);
   }
 
-  /** Whether one of them has no other columns than these. */
-  public boolean areAskedBy(List columns) {
-    Set known = new HashSet();
-    for (int i = 0; i < columns.size() && !composites.isEmpty(); i++) {
-      List path = Conditions.path(Casts.bare((Expression) columns.get(i)));
-      if (path != null) known.add(identities.identity(path));
-    }
-    for (int i = 0; i < composites.size(); i++) {
-      if (known.containsAll((Collection) composites.get(i))) return true;
-    }
-    return false;
-  }
-
-  /** Whether a column is in one of up to so many columns. */
-  public boolean have(List path, int columns) {
-    for (int i = 0; i < composites.size(); i++) {
-      Collection composite = (Collection) composites.get(i);
-      if (composite.size() <= columns && composite.contains(identities.identity(path))) return true;
-    }
-    return false;
+  /** Whether a column is in an index on at most so many columns. */
+  public boolean have(List<String> path, int columns) {
+    if (composites.isEmpty()) return false;
+    String identity = resolver.identity(path);
+    return composites.stream().anyMatch(all -> all.size() <= columns && all.contains(identity));
   }
 }

@@ -1,6 +1,9 @@
 package rewrite.jvm.predicate;
 
+import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Deque;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
@@ -16,106 +19,97 @@ import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** Conditions of plans: taken apart by AND, put together again, and the columns that they name. */
+/** Splits and joins the conditions of plans, and finds the columns in them. */
 public final class Conditions {
-  private static final int LONGEST_SHAPE = 60;
+  private static final int MAX_SHAPE = 60;
 
   private Conditions() {}
 
-  /** The conditions that a condition joins with AND; itself if it is none. */
-  public static List conjuncts(Expression e) {
-    return e instanceof And ? flatten(e) : new ArrayList(java.util.Collections.singletonList(e));
+  /** Return the conditions that a condition joins with AND, in a list that can be changed. */
+  public static List<Expression> conjuncts(Expression e) {
+    return e instanceof And ? flatten(e) : new ArrayList<>(Collections.singletonList(e));
   }
 
-  /** All of some conditions, of which there is at least one. */
-  public static Expression conjunction(List conditions) {
-    Expression all = (Expression) conditions.get(0);
-    for (int i = 1; i < conditions.size(); i++) {
-      all = new And(all, (Expression) conditions.get(i));
-    }
-    return all;
+  /** Join at least one condition with AND. */
+  public static Expression conjunction(List<Expression> conditions) {
+    return conditions.stream().reduce(And::new).orElseThrow();
   }
 
-  /** The legs of a chain of one operator, without recursion: people write ORs of thousands. */
-  public static List flatten(Expression e) {
-    Class kind = e.getClass();
-    List legs = new ArrayList();
-    java.util.ArrayDeque todo = new java.util.ArrayDeque();
-    todo.push(e);
-    while (!todo.isEmpty()) {
-      Expression next = (Expression) todo.pop();
-      if (next.getClass() == kind) {
-        todo.push(next.children().apply(1));
-        todo.push(next.children().apply(0));
+  /** Return the operands of a chain of one operator. It does not recurse, because a query may join
+      thousands of conditions with OR. */
+  public static List<Expression> flatten(Expression e) {
+    List<Expression> operands = new ArrayList<>();
+    Deque<Expression> stack = new ArrayDeque<>();
+    stack.push(e);
+    while (!stack.isEmpty()) {
+      Expression next = stack.pop();
+      if (next.getClass() == e.getClass()) {
+        stack.push(next.children().last());
+        stack.push(next.children().head());
       } else {
-        legs.add(next);
+        operands.add(next);
       }
     }
-    return legs;
+    return operands;
   }
 
-  /** What a coalesce of two has in the place of nulls; null for any other expression. Spark takes
-      `a <=> b` for coalesce(a, 0) = coalesce(b, 0), beside another equality. */
-  static Literal instead(Expression e) {
-    if (!(e instanceof Coalesce) || e.children().size() != 2) return null;
-    Object last = e.children().apply(1);
-    return last instanceof Literal && ((Literal) last).value() != null ? (Literal) last : null;
+  /** Return the constant that a coalesce puts in the place of null; null for any other expression.
+      Spark plans `a <=> b` as coalesce(a, 0) = coalesce(b, 0) beside another equality. */
+  static Literal coalesceDefault(Expression e) {
+    return e instanceof Coalesce && e.children().size() == 2
+        && e.children().last() instanceof Literal literal && literal.value() != null
+        ? literal
+        : null;
   }
 
   /**
-   * The dynamic-pruning expression that a condition is, in a logical or a physical plan; null: it
-   * is none.
+   * Return the dynamic pruning expression in a condition of a logical or physical plan, or null.
    *
-   * <p>`true OR dynamicpruning(...)` is one, too: of ranges, which only we know how to compare.
+   * <p>`true OR dynamicpruning(...)` counts, too: Spark cannot compare ranges and tuples.
    */
   public static Expression dynamic(Expression condition) {
     Expression inner = isAside(condition) ? ((Or) condition).right() : condition;
     return inner instanceof DynamicPruning ? inner : null;
   }
 
-  /** Whether a condition is a dynamic-pruning expression that drops no row where it is evaluated as
-      it stands: that of ranges, or of tuples. */
+  /** Whether a condition is a dynamic pruning expression for ranges or tuples, which drops no row
+      where Spark evaluates it. */
   public static boolean isAside(Expression condition) {
-    return condition instanceof Or
-        && ((Or) condition).left().equals(Literal$.MODULE$.TrueLiteral())
-        && ((Or) condition).right() instanceof DynamicPruning;
+    return condition instanceof Or or && or.left().equals(Literal$.MODULE$.TrueLiteral())
+        && or.right() instanceof DynamicPruning;
   }
 
-  /** The names that lead to a column or a field of one; null for any other expression. */
-  public static List path(Expression e) {
-    if (e instanceof AttributeReference) {
+  /** Return the names that lead to a column or a field of one; null for any other expression. */
+  public static List<String> path(Expression e) {
+    if (e instanceof AttributeReference column) {
       // `_metadata.file_size` arrives as a bare `file_size`, which a table may have as its own.
-      if (MetadataAttribute$.MODULE$.isValid(((AttributeReference) e).metadata())) return null;
-      List path = new ArrayList();
-      path.add(((AttributeReference) e).name());
-      return path;
+      return MetadataAttribute$.MODULE$.isValid(column.metadata())
+          ? null
+          : new ArrayList<>(List.of(column.name()));
     }
-    if (e instanceof GetStructField) {
-      GetStructField field = (GetStructField) e;
-      if (VariantFields.isOne(field)) return null;
-      List path = path(field.child());
-      if (path == null) return null;
-      path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
-      return path;
-    }
-    return null;
+    if (!(e instanceof GetStructField field) || VariantFields.isOne(field)) return null;
+    List<String> path = path(field.child());
+    if (path == null) return null;
+    path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
+    return path;
   }
 
-  /** An expression in words, `id % ? = ?`, without its values: they are data. */
+  /** Describe an expression without its values, which are data: `id % ? = ?`. */
   public static String shape(Expression e) {
-    String words = words(e);
-    return words.length() > LONGEST_SHAPE ? words.substring(0, LONGEST_SHAPE) + "..." : words;
+    String shape = shapeOf(e);
+    return shape.length() > MAX_SHAPE ? shape.substring(0, MAX_SHAPE) + "..." : shape;
   }
 
-  private static String words(Expression e) {
+  private static String shapeOf(Expression e) {
     if (e instanceof Literal) return "?";
-    if (e instanceof AttributeReference) return ((AttributeReference) e).name();
+    if (e instanceof AttributeReference column) return column.name();
+    BinaryOperator operator = e instanceof BinaryOperator binary ? binary : null;
+    String separator = operator == null ? ", " : " " + operator.symbol() + " ";
     StringBuilder out = new StringBuilder();
-    String between = e instanceof BinaryOperator ? " " + ((BinaryOperator) e).symbol() + " " : ", ";
-    List children = ScalaInterop.list(e.children());
-    for (int i = 0; i < children.size() && out.length() <= LONGEST_SHAPE; i++) {
-      out.append(i == 0 ? "" : between).append(words((Expression) children.get(i)));
+    for (Expression child : ScalaInterop.<Expression>asJava(e.children())) {
+      if (out.length() > MAX_SHAPE) break;
+      out.append(out.isEmpty() ? "" : separator).append(shapeOf(child));
     }
-    return e instanceof BinaryOperator ? out.toString() : e.prettyName() + "(" + out + ")";
+    return operator == null ? e.prettyName() + "(" + out + ")" : out.toString();
   }
 }

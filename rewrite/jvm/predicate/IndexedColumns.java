@@ -1,67 +1,62 @@
 package rewrite.jvm.predicate;
 
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.internal.SQLConf;
-import rewrite.jvm.bridge.Protocol;
 
-/** What a table's index may have a column for: columns of the table, and expressions over them. */
+/** The columns of a table that an index may have, and the indexed expressions over them. */
 public final class IndexedColumns {
-  /** Expressions whose texts are made for one question; the others are as ones without an index. */
-  private static final int MOST = 1000;
+  /** At most so many expressions of one request are looked up; further ones are not indexed. */
+  private static final int MAX_EXPRESSIONS = 1000;
 
   private final ColumnResolver columns;
-  private final Set expressions;
-  private final Map texts = new HashMap(); // by expression: of thousands of legs most have a few
-  private Boolean isAsIndexed; // not looked for before there is such an expression
+  private final Set<String> expressions;
+  private final Map<Expression, String> texts = new HashMap<>(); // thousands of operands share few
+  private Boolean hasDefaultSettings; // null until an expression needs it
 
-  /** `expressions` are the identities of those that the index has (ExpressionText); none is asked
+  /** `expressions` are the identities of the indexed ones (see ExpressionText). They are not used
       in a session whose settings change what they mean. */
-  public IndexedColumns(ColumnResolver columns, Set expressions) {
+  public IndexedColumns(ColumnResolver columns, Set<String> expressions) {
     this.columns = columns;
     this.expressions = expressions;
   }
 
-  /** The identity of what an expression is; null: neither a column nor an expression there. */
+  /** Return the identity of a column or an indexed expression; null if it is neither. */
   public String identity(Expression e) {
     Expression bare = Casts.bare(e);
-    List path = Conditions.path(bare);
-    return path == null ? computed(bare) : columns.identity(path);
+    List<String> path = Conditions.path(bare);
+    return path == null ? findExpression(bare) : columns.identity(path);
   }
 
-  /** Its identity, name and type; null as above. */
-  Map describe(Expression e) {
+  /** Return a column or an indexed expression; null if it is neither. */
+  ColumnRef describe(Expression e) {
     Expression bare = Casts.bare(e);
-    List path = Conditions.path(bare);
+    List<String> path = Conditions.path(bare);
     if (path != null) return columns.describe(path, bare.dataType());
-    String identity = computed(bare);
-    if (identity == null) return null;
-    Map out = new LinkedHashMap();
-    out.put(Protocol.IDENTITY, identity);
-    out.put(Protocol.NAME, Conditions.shape(bare));
-    out.put(Protocol.TYPE, bare.dataType().catalogString());
-    return out;
+    String identity = findExpression(bare);
+    return identity == null
+        ? null
+        : new ColumnRef(identity, Conditions.shape(bare), bare.dataType().catalogString());
   }
 
-  private boolean isAsIndexed() {
-    if (isAsIndexed == null) {
-      isAsIndexed = Boolean.valueOf(ExpressionText.setting(SQLConf.get()) == null);
-    }
-    return isAsIndexed.booleanValue();
-  }
-
-  private String computed(Expression bare) {
+  private String findExpression(Expression bare) {
     if (expressions.isEmpty() || bare instanceof Literal) return null;
     if (!texts.containsKey(bare)) {
-      if (texts.size() == MOST) return null;
+      if (texts.size() == MAX_EXPRESSIONS) return null;
       texts.put(bare, ExpressionText.of(bare, columns).text());
     }
-    String text = (String) texts.get(bare);
-    return text != null && expressions.contains(text) && isAsIndexed() ? text : null;
+    String text = texts.get(bare);
+    return text != null && expressions.contains(text) && hasDefaultSettings() ? text : null;
+  }
+
+  private boolean hasDefaultSettings() {
+    if (hasDefaultSettings == null) {
+      hasDefaultSettings = ExpressionText.findChangedSetting(SQLConf.get()) == null;
+    }
+    return hasDefaultSettings;
   }
 }

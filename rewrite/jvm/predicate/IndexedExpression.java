@@ -2,11 +2,10 @@ package rewrite.jvm.predicate;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.function.Function;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
@@ -21,14 +20,13 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.internal.SessionState;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Functions;
 import rewrite.jvm.shims.Values;
 
-/** An expression that is to be indexed: its text, or why there is none, and how it is computed. */
+/** An expression to index: its text, or why it is refused, and how to compute it. */
 public final class IndexedExpression {
   private static final String NOT_ONE =
       "it does not give one value for each row, as aggregates, windows and generators do not";
@@ -36,70 +34,64 @@ public final class IndexedExpression {
   private static final String SUBQUERY = "it has a subquery";
 
   private ExpressionText text;
-  private Expression optimised;
+  private Expression optimized;
   private String refusal;
 
-  /** Of a text over the columns of a frame, of which `columns` are identities by dotted names, as
-      JSON. */
-  public IndexedExpression(Dataset columnsOf, String sql, String columns) throws Exception {
-    Map identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
+  /** Takes SQL over the columns of a frame, and their identities by dotted names, as JSON. */
+  public IndexedExpression(Dataset<?> columnsOf, String sql, String columns) throws Exception {
+    Map<?, ?> identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
     SessionState session = columnsOf.sparkSession().sessionState();
     refusal = unresolvable(session.sqlParser().parseExpression(sql));
     if (refusal != null) return;
-    Dataset frame = columnsOf.selectExpr(ScalaInterop.seq(Collections.singletonList(sql)));
-    Expression analysed = only(frame.queryExecution().analyzed());
-    refusal = analysed == null ? NOT_ONE : refusal(analysed);
+    Dataset<?> frame = columnsOf.selectExpr(ScalaInterop.asScala(List.of(sql)));
+    Expression analyzed = only(frame.queryExecution().analyzed());
+    refusal = analyzed == null ? NOT_ONE : refusal(analyzed);
     if (refusal != null) return;
-    optimised = only(frame.queryExecution().optimizedPlan());
-    if (optimised == null) {
+    optimized = only(frame.queryExecution().optimizedPlan());
+    if (optimized == null) {
       refusal = NOT_ONE;
       return;
     }
-    optimised = Casts.bare(optimised);
-    if (Conditions.path(optimised) != null) {
+    optimized = Casts.bare(optimized);
+    if (Conditions.path(optimized) != null) {
       refusal = "it is only a column: index that";
       return;
     }
-    if (optimised.references().isEmpty()) {
+    if (optimized.references().isEmpty()) {
       refusal = "it is the same in all rows";
       return;
     }
-    String setting = ExpressionText.setting(session.conf());
-    text = ExpressionText.of(optimised, new Named(identities));
+    String setting = ExpressionText.findChangedSetting(session.conf());
+    ColumnResolver resolver = path -> (String) identities.get(MessageWriter.dotted(path));
+    text = ExpressionText.of(optimized, resolver);
     refusal = setting != null ? setting + " is not as by default" : text.refusal();
   }
 
-  /** Why it is not even analysed: that lists the files of tables in subqueries, and computes what
-      identifiers and schemas are made of, be it by functions that are not Spark's own. */
+  /** Return why an expression is refused before analysis, or null. Analysis lists the files of
+      tables in subqueries, and evaluates identifiers and schemas, perhaps with functions that are
+      not Spark's. */
   private static String unresolvable(Expression e) {
     if (e instanceof PlanExpression) return SUBQUERY;
     if (e.getClass().getSimpleName().equals("ExpressionWithUnresolvedIdentifier")) {
       return "it has an identifier that is computed";
     }
-    if (e instanceof UnresolvedFunction) {
-      List name = ScalaInterop.list(((UnresolvedFunction) e).nameParts());
-      String last = (String) name.get(name.size() - 1);
-      boolean isBuiltin = name.size() == 1
+    if (e instanceof UnresolvedFunction function) {
+      String last = function.nameParts().last();
+      boolean isBuiltin = function.nameParts().size() == 1
           && FunctionRegistry$.MODULE$.builtin().functionExists(Functions.name(last));
       if (!isBuiltin) return last + ExpressionText.UNLISTED;
     }
-    List children = ScalaInterop.list(e.children());
-    for (int i = 0; i < children.size(); i++) {
-      String why = unresolvable((Expression) children.get(i));
-      if (why != null) return why;
-    }
-    return null;
+    return firstRefusal(e, IndexedExpression::unresolvable);
   }
 
   private static Expression only(LogicalPlan plan) {
-    if (!(plan instanceof Project)) return null;
-    Project project = (Project) plan;
+    if (!(plan instanceof Project project)) return null;
     if (project.projectList().size() != 1 || !project.child().children().isEmpty()) return null;
     Expression e = (Expression) project.projectList().head();
-    return e instanceof Alias ? ((Alias) e).child() : e;
+    return e instanceof Alias alias ? alias.child() : e;
   }
 
-  /** Why it is not even optimised: that computes constants, and so runs functions. */
+  /** Return why an expression is refused before Spark evaluates its constants, or null. */
   private static String refusal(Expression e) {
     if (e instanceof PlanExpression) return SUBQUERY;
     boolean isCurrent =
@@ -107,71 +99,52 @@ public final class IndexedExpression {
     if (isCurrent || e instanceof Nondeterministic) {
       return e.prettyName() + " does not give the same each time";
     }
-    if (e instanceof RuntimeReplaceable) return refusal(((RuntimeReplaceable) e).replacement());
+    if (e instanceof RuntimeReplaceable function) return refusal(function.replacement());
     if (Conditions.path(e) == null && !ExpressionText.isListed(e)) {
       return ExpressionText.unlisted(e);
     }
-    List children = ScalaInterop.list(e.children());
-    for (int i = 0; i < children.size(); i++) {
-      String why = refusal((Expression) children.get(i));
-      if (why != null) return why;
-    }
-    return null;
+    return firstRefusal(e, IndexedExpression::refusal);
   }
 
-  /** Why it cannot be indexed; null: it can be. */
+  private static String firstRefusal(Expression e, Function<Expression, String> check) {
+    return ScalaInterop.<Expression>asJava(e.children()).stream()
+        .map(check)
+        .filter(Objects::nonNull)
+        .findFirst()
+        .orElse(null);
+  }
+
+  /** Return why the expression cannot be indexed, or null. */
   public String refusal() {
     return refusal;
   }
 
-  /** Its text, which is its identity. */
+  /** Return the text, which is the identity of the expression. */
   public String text() {
     return text.text();
   }
 
-  /** The type of its values, as Spark spells it. */
+  /** Return the type as Spark writes it. */
   public String type() {
-    return optimised.dataType().catalogString();
+    return optimized.dataType().catalogString();
   }
 
-  /** The dotted names of the columns that it reads, as a list in JSON. */
+  /** Return the dotted names of the columns in it, as JSON. */
   public String read() {
-    return Json.write(new ArrayList(text.read()));
+    return Json.write(text.read());
   }
 
-  /** It, over columns of a frame that have others' names: flat ones by dotted ones, as JSON. */
+  /** Return the expression over renamed columns: flat names by dotted ones, as JSON. */
   public Column over(String flat) throws IOException {
-    Map names = Json.read(flat.getBytes(StandardCharsets.UTF_8));
-    return Values.column(over(optimised, names));
+    Map<?, ?> names = Json.read(flat.getBytes(StandardCharsets.UTF_8));
+    return Values.column(over(optimized, names));
   }
 
-  private static Expression over(Expression e, Map flat) {
-    List path = Conditions.path(e);
+  private static Expression over(Expression e, Map<?, ?> flat) {
+    List<String> path = Conditions.path(e);
     if (path != null) {
       return UnresolvedAttribute$.MODULE$.quoted((String) flat.get(MessageWriter.dotted(path)));
     }
-    List children = new ArrayList();
-    for (Iterator each = ScalaInterop.list(e.children()).iterator(); each.hasNext(); ) {
-      children.add(over((Expression) each.next(), flat));
-    }
-    return e.withNewChildren(ScalaInterop.seq(children));
-  }
-
-  /** The columns of a table whose names and identities are known. */
-  private static final class Named implements ColumnResolver {
-    private final Map identities;
-
-    Named(Map identities) {
-      this.identities = identities;
-    }
-
-    public String identity(List path) {
-      return (String) identities.get(MessageWriter.dotted(path));
-    }
-
-    public Map describe(List path, DataType type) {
-      String identity = identity(path);
-      return identity == null ? null : MessageWriter.column(identity, path, type);
-    }
+    return e.mapChildren(child -> over(child, flat));
   }
 }

@@ -3,12 +3,11 @@ package rewrite.jvm.predicate;
 import java.math.BigDecimal;
 import java.time.ZoneId;
 import java.time.ZoneOffset;
-import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils$;
-import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.Decimal;
@@ -17,21 +16,20 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.LongType;
-import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StringType$;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A cast or function whose outcome says what the column was, or between which values: `date(ts)` is
- * a day, and the column of any such row is within that day.
+ * Finds the values of a column from the result of a cast or function: if `date(ts)` is a day, `ts`
+ * is within that day.
  *
- * <p>May allow values that give another outcome, and never leaves one out that gives this one.
+ * <p>It may allow values with another result, and never misses one with this result.
  */
 public final class Inversion {
-  /** About 270,000 years. Timestamps end later, and where days further off begin is not known. */
-  private static final int MOST_DAYS = 100000000;
+  /** About 270,000 years. Timestamps end later, but it is unknown when later days begin. */
+  private static final int MAX_DAYS = 100000000;
 
   private final Expression column;
   private final boolean ofDays;
@@ -52,20 +50,20 @@ public final class Inversion {
     this.function = function;
   }
 
-  /** The column that a key of a join is made of: it decides what the key is, nulls included. */
+  /** Return the column that a join key is computed from; it determines the key, nulls included. */
   public static Expression column(Expression key) {
-    if (Conditions.instead(key) != null) return Casts.bare(key.children().apply(0));
+    if (Conditions.coalesceDefault(key) != null) return Casts.bare(key.children().head());
     Inversion inversion = of(key);
     return Casts.bare(inversion == null ? key : inversion.column());
   }
 
-  /** That of an expression; null: it is none. */
+  /** Return the inversion of an expression, or null. */
   public static Inversion of(Expression e) {
     Expression bare = Casts.bare(e);
-    Inversion cast = bare instanceof Cast ? of((Cast) bare) : null;
-    if (cast != null || Conditions.path(bare) != null) return cast;
+    Inversion inversion = bare instanceof Cast cast ? of(cast) : null;
+    if (inversion != null || Conditions.path(bare) != null) return inversion;
     Monotonic function = Monotonic.of(e);
-    // NaN is within no bounds.
+    // Bounds do not include NaN.
     boolean isCounted = function != null && ValueTypes.isCounted(function.column().dataType());
     return isCounted ? new Inversion(function) : null;
   }
@@ -77,7 +75,7 @@ public final class Inversion {
     if (time instanceof TimestampNTZType) return new Inversion(cast, ZoneOffset.UTC);
     if (time instanceof TimestampType) return new Inversion(cast, cast.zoneId());
     boolean isExact =
-        to instanceof DecimalType && from instanceof DecimalType && widens(from, to)
+        to instanceof DecimalType more && from instanceof DecimalType less && widens(less, more)
             || to instanceof DecimalType && from instanceof IntegralType
             || to.equals(StringType$.MODULE$) && from instanceof IntegralType
             || to instanceof DoubleType && from instanceof IntegralType
@@ -85,132 +83,119 @@ public final class Inversion {
     return isExact ? new Inversion(cast, null) : null;
   }
 
-  private static boolean widens(DataType from, DataType to) {
-    DecimalType less = (DecimalType) from;
-    DecimalType more = (DecimalType) to;
+  private static boolean widens(DecimalType less, DecimalType more) {
     return more.scale() >= less.scale()
         && more.precision() - more.scale() >= less.precision() - less.scale();
   }
 
-  /** The column that is cast. */
+  /** Return the column inside. */
   public Expression column() {
     return column;
   }
 
-  /** Whether an outcome is of many values, of one range. */
+  /** Whether a result stands for a range of values. */
   public boolean givesRanges() {
     return zone != null || function != null;
   }
 
-  /** The values of the column, in its own type, that have one of some outcomes. */
-  public List values(List outcomes) {
-    List out = new ArrayList();
-    for (int i = 0; i < outcomes.size(); i++) {
-      Object value = value(outcomes.get(i));
-      if (value != null) out.add(value);
-    }
-    return out;
+  /** Return the values of the column, in its own type, that have one of some results. */
+  public List<Object> values(List<Object> results) {
+    return results.stream().map(this::value).filter(Objects::nonNull).toList();
   }
 
-  /** The ranges that hold all values which have one of some outcomes. */
-  public KeyRanges ranges(List outcomes) {
-    if (function != null) return ranges(KeyRanges.of(function.outcomes(), outcomes, outcomes));
-    return KeyRanges.of(column.dataType(), ends(outcomes, false), ends(outcomes, true));
+  /** Return the ranges that hold all values with one of some results. */
+  public KeyRanges ranges(List<Object> results) {
+    if (function != null) return ranges(KeyRanges.of(function.resultType(), results, results));
+    return KeyRanges.of(column.dataType(), ends(results, false), ends(results, true));
   }
 
-  /** The ranges that hold all values with outcomes in some ranges. */
-  public KeyRanges ranges(KeyRanges outcomes) {
-    if (function != null) return pairs(function.ranges(outcomes));
+  /** Return the ranges that hold all values with results in some ranges. */
+  public KeyRanges ranges(KeyRanges results) {
+    if (function != null) return close(function.ranges(results));
     return KeyRanges.of(
-        column.dataType(), ends(outcomes.from(), false), ends(outcomes.to(), true));
+        column.dataType(), ends(results.from(), false), ends(results.to(), true));
   }
 
-  /** Pairs of values, null for the first and the last that there are; null: all values. */
-  private KeyRanges pairs(List pairs) {
+  /** Replace open ends by the min and max of the type; null stands for all values. */
+  private KeyRanges close(List<Range> ranges) {
     DataType type = column.dataType();
-    List from = new ArrayList();
-    List to = new ArrayList();
-    for (int i = 0; i < (pairs == null ? 1 : pairs.size()); i++) {
-      Object[] pair = pairs == null ? new Object[2] : (Object[]) pairs.get(i);
-      from.add(pair[0] == null ? ValueTypes.value(type, ValueTypes.least(type)) : pair[0]);
-      to.add(pair[1] == null ? ValueTypes.value(type, ValueTypes.greatest(type)) : pair[1]);
-    }
-    return KeyRanges.of(type, from, to);
+    Object min = ValueTypes.value(type, ValueTypes.minPlace(type));
+    Object max = ValueTypes.value(type, ValueTypes.maxPlace(type));
+    List<Range> open = ranges == null ? List.of(Range.ALL) : ranges;
+    return KeyRanges.of(
+        type, open.stream().map(range -> range.min() == null ? min : range.min()).toList(),
+        open.stream().map(range -> range.max() == null ? max : range.max()).toList());
   }
 
-  /** The least, or the greatest, value that has each outcome. */
-  private List ends(List outcomes, boolean greatest) {
-    if (outcomes == null) return null;
-    List out = new ArrayList();
-    for (int i = 0; i < outcomes.size(); i++) {
-      long outcome = ((Number) outcomes.get(i)).longValue();
-      out.add(ofDays ? day(outcome, greatest) : time(outcome, greatest));
-    }
-    return out;
+  /** Return the min, or the max, of the values with each result. */
+  private List<Object> ends(List<Object> results, boolean isMax) {
+    if (results == null) return null;
+    return results.stream().map(result -> end(((Number) result).longValue(), isMax)).toList();
   }
 
-  private Object time(long day, boolean greatest) {
-    if (greatest && day >= MOST_DAYS) return Long.valueOf(Long.MAX_VALUE);
-    if (!greatest && day <= -MOST_DAYS) return Long.valueOf(Long.MIN_VALUE);
+  private Object end(long result, boolean isMax) {
+    if (ofDays) return day(result, isMax);
+    return time(result, isMax);
+  }
+
+  private long time(long day, boolean isMax) {
+    if (isMax && day >= MAX_DAYS) return Long.MAX_VALUE;
+    if (!isMax && day <= -MAX_DAYS) return Long.MIN_VALUE;
     long first = start(day);
     long last = start(day + 1) - 1;
-    // Clocks that are put back over midnight have the day before once more.
+    // If clocks are put back over midnight, a part of the day before comes twice.
     boolean changes = Monotonic.changes(zone, first - ValueTypes.DAY, last + ValueTypes.DAY);
     long margin = changes ? ValueTypes.DAY : 0;
-    return Long.valueOf(greatest ? last + margin : first - margin);
+    return isMax ? last + margin : first - margin;
   }
 
-  /** A day that a zone leaves out begins with the next one. */
-  private Object day(long micros, boolean greatest) {
+  /** Return a day; one that the zone leaves out begins with the next one. */
+  private int day(long micros, boolean isMax) {
     int day = DateTimeUtils$.MODULE$.microsToDays(micros, zone);
     int margin = Monotonic.changes(zone, micros - ValueTypes.DAY, micros + ValueTypes.DAY) ? 1 : 0;
-    return Integer.valueOf(greatest ? day + margin : day - margin);
+    return isMax ? day + margin : day - margin;
   }
 
-  /** When a day since 1970 begins, in microseconds. */
+  /** Return when a day since 1970 begins, in microseconds. */
   private long start(long day) {
-    long within = Math.max(-MOST_DAYS, Math.min(MOST_DAYS, day));
+    long within = Math.max(-MAX_DAYS, Math.min(MAX_DAYS, day));
     return DateTimeUtils$.MODULE$.daysToMicros((int) within, zone);
   }
 
-  /** The integer that is written so; null: there is none, as of 007. */
-  private static BigDecimal number(String text) {
+  /** Return the only value with a result, or null. */
+  private Object value(Object result) {
     try {
-      long number = Long.parseLong(text);
-      return Long.toString(number).equals(text) ? BigDecimal.valueOf(number) : null;
-    } catch (NumberFormatException none) {
-      return null;
+      BigDecimal number = number(result);
+      if (number == null) return null;
+      if (column.dataType() instanceof DecimalType type) {
+        BigDecimal scaled = number.setScale(type.scale());
+        return scaled.precision() > type.precision()
+            ? null
+            : Decimal$.MODULE$.apply(scaled, type.precision(), type.scale());
+      }
+      long exact = number.longValueExact();
+      Object value = ValueTypes.integer(column.dataType(), exact);
+      return ((Number) value).longValue() == exact ? value : null;
+    } catch (ArithmeticException inexact) {
+      return null; // the column's type has fewer digits
     }
   }
 
-  /** The only value that has an outcome; null: there is none. */
-  private Object value(Object outcome) {
-    DataType type = column.dataType();
-    BigDecimal number;
-    if (outcome instanceof Decimal) {
-      number = ((Decimal) outcome).toJavaBigDecimal();
-    } else if (outcome instanceof UTF8String) {
-      number = number(outcome.toString());
-      if (number == null) return null;
-    } else {
-      double given = ((Double) outcome).doubleValue();
-      if (given != Math.rint(given) || Double.isInfinite(given)) return null; // nor NaN
-      number = new BigDecimal(given);
-    }
+  /** Return the number that a result stands for; null if no number is cast to it, as to "007". */
+  private static BigDecimal number(Object result) {
+    if (result instanceof Decimal decimal) return decimal.toJavaBigDecimal();
+    if (result instanceof UTF8String text) return integer(text.toString());
+    double number = (Double) result;
+    boolean isInteger = number == Math.rint(number) && !Double.isInfinite(number); // not NaN
+    return isInteger ? new BigDecimal(number) : null;
+  }
+
+  private static BigDecimal integer(String text) {
     try {
-      if (type instanceof DecimalType) {
-        DecimalType own = (DecimalType) type;
-        BigDecimal scaled = number.setScale(own.scale());
-        return scaled.precision() > own.precision()
-            ? null
-            : Decimal$.MODULE$.apply(scaled, own.precision(), own.scale());
-      }
-      return type instanceof LongType ? (Object) Long.valueOf(number.longValueExact())
-          : type instanceof ShortType ? (Object) Short.valueOf(number.shortValueExact())
-          : type instanceof ByteType ? (Object) Byte.valueOf(number.byteValueExact())
-          : (Object) Integer.valueOf(number.intValueExact());
-    } catch (ArithmeticException other) {
-      return null; // has digits that the column cannot have
+      long number = Long.parseLong(text);
+      return Long.toString(number).equals(text) ? BigDecimal.valueOf(number) : null;
+    } catch (NumberFormatException other) {
+      return null;
     }
   }
 }

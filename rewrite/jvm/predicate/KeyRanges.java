@@ -4,186 +4,122 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.Comparator;
-import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
-/** Ranges that a column has to be within one of, as joins on BETWEEN say. They are sorted, do not
-    overlap, and include both ends; all begin with the least value, or end with the greatest, where
-    the join says nothing of that end. */
-public final class KeyRanges {
-  /** As many as an index is asked about, beside single values: each is two conditions in explain.
-      */
-  static final int ASKED = 10;
+/**
+ * The ranges of a join on BETWEEN; a column must be within one of them. They are sorted, do not
+ * overlap, and include both ends.
+ *
+ * @param type the type of the ends
+ * @param from where the ranges begin, as Catalyst values; null if all are open there
+ * @param to where the ranges end, as Catalyst values; null if all are open there
+ */
+public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
+  /** At most so many ranges go to an index, beside single values: explain shows each as two
+      conditions. */
+  static final int MAX_RANGES = 10;
 
   /** The fields of rows of ranges; one may be missing. */
   public static final String FROM = "from";
   public static final String TO = "to";
 
-  private final DataType type;
-  private final List from;
-  private final List to;
-
-  private KeyRanges(DataType type, List from, List to) {
-    this.type = type;
-    this.from = from;
-    this.to = to;
-  }
-
-  /** Those of some rows. A row that is null, or has a null in it, compares with nothing. */
-  public static KeyRanges of(StructType fields, Collection rows) {
-    List from = fields.getFieldIndex(FROM).isDefined() ? new ArrayList() : null;
-    List to = fields.getFieldIndex(TO).isDefined() ? new ArrayList() : null;
+  /** Read ranges from rows. A row that is null, or has a null, compares with nothing. */
+  public static KeyRanges of(StructType fields, Collection<InternalRow> rows) {
     DataType type = fields.fields()[0].dataType();
-    for (Iterator each = rows.iterator(); each.hasNext(); ) {
-      InternalRow row = (InternalRow) each.next();
-      if (row == null || row.anyNull()) continue;
-      if (from != null) from.add(row.get(0, type));
-      if (to != null) to.add(row.get(fields.size() - 1, type));
-    }
-    return of(type, from, to);
+    List<InternalRow> valid = rows.stream().filter(row -> row != null && !row.anyNull()).toList();
+    int last = fields.size() - 1;
+    List<Object> first = valid.stream().map(row -> row.get(0, type)).toList();
+    List<Object> other = valid.stream().map(row -> row.get(last, type)).toList();
+    return of(
+        type, fields.getFieldIndex(FROM).isDefined() ? first : null,
+        fields.getFieldIndex(TO).isDefined() ? other : null);
   }
 
-  /** Those from one of some values to the one at the same place of others; one may be null. */
-  static KeyRanges of(DataType type, List from, List to) {
+  /** Build ranges from their ends, which are at the same places of two lists; one may be null. */
+  static KeyRanges of(DataType type, List<Object> from, List<Object> to) {
     boolean isOpen = from == null || to == null;
-    Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
-    List pairs = new ArrayList();
-    for (int i = 0; i < (from == null ? to : from).size(); i++) {
-      Object first = (from == null ? to : from).get(i);
-      Object last = (to == null ? from : to).get(i);
-      if (order.compare(first, last) <= 0) pairs.add(new Object[] {first, last});
-    }
-    Collections.sort(pairs, new ByFirst(order));
-    List firsts = new ArrayList();
-    List lasts = new ArrayList();
-    for (int i = 0; i < pairs.size(); i++) {
-      Object[] pair = (Object[]) pairs.get(i);
-      int end = lasts.size() - 1;
-      if (end < 0 || !isOpen && order.compare(pair[0], lasts.get(end)) > 0) {
-        firsts.add(pair[0]);
-        lasts.add(pair[1]);
-      } else if (order.compare(pair[1], lasts.get(end)) > 0) {
-        lasts.set(end, pair[1]);
+    List<Object> mins = from == null ? to : from;
+    List<Object> maxs = to == null ? from : to;
+    Ordering<Object> order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    List<Range> sorted =
+        IntStream.range(0, mins.size())
+            .filter(i -> order.compare(mins.get(i), maxs.get(i)) <= 0)
+            .mapToObj(i -> new Range(mins.get(i), maxs.get(i)))
+            .sorted(Comparator.comparing(Range::min, order))
+            .toList();
+    List<Object> starts = new ArrayList<>();
+    List<Object> ends = new ArrayList<>();
+    for (Range range : sorted) {
+      int end = ends.size() - 1;
+      if (end < 0 || !isOpen && order.compare(range.min(), ends.get(end)) > 0) {
+        starts.add(range.min());
+        ends.add(range.max());
+      } else if (order.compare(range.max(), ends.get(end)) > 0) {
+        ends.set(end, range.max());
       }
     }
-    return new KeyRanges(type, from == null ? null : firsts, to == null ? null : lasts);
+    return new KeyRanges(type, from == null ? null : starts, to == null ? null : ends);
   }
 
-  /** At most `most` ranges, which together have all that these have: the closest become one. */
+  private static KeyRanges of(DataType type, List<Range> ranges) {
+    return of(
+        type, ranges.stream().map(Range::min).toList(), ranges.stream().map(Range::max).toList());
+  }
+
+  /** Merge the closest ranges until there are at most `most`. */
   public KeyRanges few(int most) {
     if (size() <= most) return this;
-    List gaps = new ArrayList();
-    for (int i = 1; i < size(); i++) {
-      gaps.add(Integer.valueOf(i));
-    }
-    Collections.sort(gaps, new ByGap(from, to));
-    List starts = new ArrayList(gaps.subList(0, most - 1));
-    starts.add(Integer.valueOf(0));
+    List<Integer> starts =
+        new ArrayList<>(
+            IntStream.range(1, size())
+                .boxed()
+                .sorted(Comparator.<Integer>comparingDouble(this::gapBefore).reversed())
+                .limit(most - 1L)
+                .toList());
+    starts.add(0);
     Collections.sort(starts);
-    List firsts = new ArrayList();
-    List lasts = new ArrayList();
-    for (int i = 0; i < starts.size(); i++) {
-      int next = i + 1 < starts.size() ? ((Integer) starts.get(i + 1)).intValue() : size();
-      firsts.add(from.get(((Integer) starts.get(i)).intValue()));
-      lasts.add(to.get(next - 1));
+    List<Object> mins = starts.stream().map(from::get).toList();
+    List<Object> maxs = new ArrayList<>();
+    for (int start : starts.subList(1, starts.size())) {
+      maxs.add(to.get(start - 1));
     }
-    return new KeyRanges(type, firsts, lasts);
+    maxs.add(to.get(size() - 1));
+    return new KeyRanges(type, mins, maxs);
   }
 
-  /** Ranges that together have all that these have: each that is a single value, and at most ASKED
-      others. */
+  /** Return the gap before a range; 0 if it is unknown, as between texts. */
+  private double gapBefore(int at) {
+    return to.get(at - 1) instanceof Number end
+        ? ((Number) from.get(at)).doubleValue() - end.doubleValue()
+        : 0;
+  }
+
+  /** Return ranges that cover these: each single value, and at most MAX_RANGES others. */
   public KeyRanges asked() {
     if (from == null || to == null) return this;
-    List firsts = new ArrayList();
-    List lasts = new ArrayList();
-    List singles = new ArrayList();
-    for (int i = 0; i < size(); i++) {
-      if (isSingle(from.get(i), to.get(i))) {
-        singles.add(from.get(i));
-      } else {
-        firsts.add(from.get(i));
-        lasts.add(to.get(i));
-      }
-    }
-    KeyRanges few = new KeyRanges(type, firsts, lasts).few(ASKED);
-    List allFrom = new ArrayList(few.from);
-    List allTo = new ArrayList(few.to);
-    allFrom.addAll(singles);
-    allTo.addAll(singles);
-    return of(type, allFrom, allTo);
+    Map<Boolean, List<Range>> bySingle =
+        ranges().stream().collect(Collectors.partitioningBy(Range::isSingle));
+    List<Range> out = new ArrayList<>(bySingle.get(true));
+    out.addAll(of(type, bySingle.get(false)).few(MAX_RANGES).ranges());
+    return of(type, out);
   }
 
-  /** Whether a range has one value only. */
-  public static boolean isSingle(Object from, Object to) {
-    return from != null && from.equals(to);
-  }
-
-  /** How many there are. */
   public int size() {
     return from == null ? to.size() : from.size();
   }
 
-  /** Pairs of where one begins and where it ends, null for no end. */
-  public List pairs() {
-    List out = new ArrayList();
-    for (int i = 0; i < size(); i++) {
-      out.add(new Object[] {from == null ? null : from.get(i), to == null ? null : to.get(i)});
-    }
-    return out;
-  }
-
-  /** Of what type their ends are. */
-  public DataType type() {
-    return type;
-  }
-
-  /** Where they begin, as Catalyst values; null: with the least value. */
-  public List from() {
-    return from;
-  }
-
-  /** Where they end, as Catalyst values; null: with the greatest value. */
-  public List to() {
-    return to;
-  }
-
-  private static final class ByFirst implements Comparator {
-    private final Ordering order;
-
-    ByFirst(Ordering order) {
-      this.order = order;
-    }
-
-    public int compare(Object a, Object b) {
-      return order.compare(((Object[]) a)[0], ((Object[]) b)[0]);
-    }
-  }
-
-  /** Orders places by the gap before them, the widest first; where there is no telling, as between
-      texts, as they come. */
-  private static final class ByGap implements Comparator {
-    private final List from;
-    private final List to;
-
-    ByGap(List from, List to) {
-      this.from = from;
-      this.to = to;
-    }
-
-    public int compare(Object a, Object b) {
-      return Double.compare(gap((Integer) b), gap((Integer) a));
-    }
-
-    private double gap(Integer at) {
-      Object end = to.get(at.intValue() - 1);
-      return end instanceof Number
-          ? ((Number) from.get(at.intValue())).doubleValue() - ((Number) end).doubleValue()
-          : 0;
-    }
+  /** Return the ranges in order. */
+  public List<Range> ranges() {
+    return IntStream.range(0, size())
+        .mapToObj(i -> new Range(from == null ? null : from.get(i), to == null ? null : to.get(i)))
+        .toList();
   }
 }

@@ -3,17 +3,17 @@ package rewrite.jvm.predicate;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
-/** "This column has one of these values", or "is within one of these ranges", as a join says. */
+/** The condition that a column has one of some values, or is within one of some ranges. */
 public interface KeyValues {
-  /** What has to be one of the values; null if there is nothing to collect. */
+  /** Return the expression that must have one of the values; null if there are no keys. */
   Expression column();
 
-  /** The values, none of them null; null: unavailable, or there are ranges instead. */
-  List values();
+  /** Return the values without nulls; null if they are unavailable, or there are ranges instead. */
+  List<Object> values();
 
-  /** The ranges; null: unavailable, or there are values instead. */
+  /** Return the ranges; null if they are unavailable, or there are values instead. */
   KeyRanges ranges();
 
-  /** What the values are taken from, for people. */
+  /** Name the plan that provides the values; empty if they are the query's own. */
   String dimension();
 }

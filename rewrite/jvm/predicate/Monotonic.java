@@ -4,7 +4,6 @@ import java.time.Instant;
 import java.time.ZoneId;
 import java.time.zone.ZoneOffsetTransition;
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -15,189 +14,181 @@ import org.apache.spark.sql.types.DateType;
 import scala.math.Ordering;
 
 /**
- * Functions around a column that keep the order of its values, or turn it around, as in
- * `year(ts) = 2026` or `10 - x > 5`: between which values of the column their outcome is what.
+ * Monotonic functions around a column, as in `year(ts) = 2026` or `10 - x > 5`: finds the ranges of
+ * the column where their result compares with a constant.
  *
- * <p>That is found by bisection over every value that the type of the column has, where Spark
- * itself evaluates the functions. Ranges may have values more than that, and never lack one: those
- * on which a function fails, or would, are in all of them, as queries have to meet those.
+ * <p>It bisects all values of the column's type, and Spark evaluates the functions. The ranges may
+ * hold more values than match, and never lack one. Values on which a function may fail are in all
+ * ranges, because the query must reach them.
  */
 final class Monotonic {
   private static final long SECOND = 1000000L; // in microseconds, as timestamps are
-  private static final int MARGIN = 5; // days: more than clocks and three casts between times move
+  private static final int MARGIN = 5; // days: more than clocks and three casts of times shift
 
-  /** Casts inside of what reads clocks: each may move a time by a day and more. */
-  private static final int CASTS = 2;
+  /** Casts inside a function that reads clocks: each may shift a time by more than a day. */
+  private static final int MAX_CASTS = 2;
 
-  /** Outcomes of which each is looked for, where it is of one value at most. Each takes fifteen
-      evaluations or so. */
-  private static final int EACH = 100000;
+  /** At most so many results of a one-to-one function are looked up one by one, in about fifteen
+      evaluations each. */
+  private static final int MAX_LOOKUPS = 100000;
 
   private final Expression column;
-  private final List functions; // the first is the innermost
-  private final boolean turns;
+  private final List<OrderedFunction> functions; // innermost first
+  private final boolean isDecreasing;
   private final ZoneId clocks;
   private final DataType type;
-  private final DataType outcomes;
-  private final Ordering order;
-  private final long least;
-  private final long greatest;
+  private final DataType resultType;
+  private final Ordering<Object> order;
+  private final long min;
+  private final long max;
   private final boolean isOneToOne;
 
   private Monotonic(
-      Expression column, List functions, boolean turns, ZoneId clocks, DataType outcomes) {
+      Expression column, List<OrderedFunction> functions, boolean isDecreasing, ZoneId clocks,
+      DataType resultType) {
     this.column = column;
     this.functions = functions;
-    this.turns = turns;
+    this.isDecreasing = isDecreasing;
     this.clocks = clocks;
     this.type = column.dataType();
-    this.outcomes = outcomes;
-    this.order = TypeUtils$.MODULE$.getInterpretedOrdering(outcomes);
-    this.least = ValueTypes.least(type);
-    this.greatest = ValueTypes.greatest(type);
-    boolean each = true;
-    for (int i = 0; i < functions.size(); i++) {
-      each &= ((OrderedFunction) functions.get(i)).isOneToOne();
-    }
-    this.isOneToOne = each;
+    this.resultType = resultType;
+    this.order = TypeUtils$.MODULE$.getInterpretedOrdering(resultType);
+    this.min = ValueTypes.minPlace(type);
+    this.max = ValueTypes.maxPlace(type);
+    this.isOneToOne = functions.stream().allMatch(OrderedFunction::isOneToOne);
   }
 
-  /** Those of an expression; null: it is something else, or a bare column. */
+  /** Return the functions in an expression; null if it is a column, or has another function. */
   static Monotonic of(Expression e) {
-    List functions = new ArrayList();
-    boolean turns = false;
+    List<OrderedFunction> functions = new ArrayList<>();
+    boolean isDecreasing = false;
     ZoneId clocks = null;
     int casts = 0;
     Expression inner = e;
     while (Conditions.path(inner) == null) {
       OrderedFunction function = OrderedFunction.of(inner);
       if (function == null) return null;
-      // Where clocks change is looked for near the values of the column.
-      if (clocks != null && (function.shifts() || ++casts > CASTS)) return null;
-      ZoneId read = function.clocks();
-      if (read != null && !read.getRules().isFixedOffset()) {
-        if (clocks != null && !clocks.equals(read)) return null;
-        clocks = read;
+      // Changes of the clocks are searched near the values of the column.
+      if (clocks != null && (function.mayShift() || ++casts > MAX_CASTS)) return null;
+      ZoneId zone = function.clocks();
+      if (zone != null && !zone.getRules().isFixedOffset()) {
+        if (clocks != null && !clocks.equals(zone)) return null;
+        clocks = zone;
       }
-      turns ^= function.turns();
+      isDecreasing ^= function.isDecreasing();
       functions.add(0, function);
       inner = function.argument();
     }
-    boolean known = ValueTypes.isOrdinal(inner.dataType()) && e.dataType() instanceof AtomicType;
-    return known && !functions.isEmpty()
-        ? new Monotonic(inner, functions, turns, clocks, e.dataType())
+    boolean isSupported =
+        ValueTypes.isOrdinal(inner.dataType()) && e.dataType() instanceof AtomicType;
+    return isSupported && !functions.isEmpty()
+        ? new Monotonic(inner, functions, isDecreasing, clocks, e.dataType())
         : null;
   }
 
-  /** Of what type the outcomes are. */
-  DataType outcomes() {
-    return outcomes;
+  /** Return the type of the results. */
+  DataType resultType() {
+    return resultType;
   }
 
-  /** The column inside. */
+  /** Return the column inside. */
   Expression column() {
     return column;
   }
 
-  /**
-   * The ranges of the column that hold all values whose outcome compares so with another: pairs of
-   * the least and the greatest value, where null is none; null: unknown.
-   */
-  List ranges(String op, Object outcome) {
+  /** Return the ranges of the column that hold all values whose result compares so with another;
+      null if they are unknown. */
+  List<Range> ranges(String op, Object result) {
     try {
-      List ranges = new ArrayList();
+      List<Span> spans = new ArrayList<>();
       if (op.equals("=")) {
-        between(ranges, outcome, outcome);
+        addBetween(spans, result, result);
       } else if (op.equals("<>")) {
-        before(ranges, outcome, false);
-        after(ranges, outcome, true);
-      } else if (op.startsWith("<") != turns) {
-        before(ranges, outcome, op.endsWith("="));
+        addBefore(spans, result, false);
+        addAfter(spans, result, true);
+      } else if (op.startsWith("<") != isDecreasing) {
+        addBefore(spans, result, op.endsWith("="));
       } else {
-        after(ranges, outcome, !op.endsWith("="));
+        addAfter(spans, result, !op.endsWith("="));
       }
-      return values(ranges);
-    } catch (NoOutcome unknown) {
+      return ranges(spans);
+    } catch (NoResult unknown) {
       return null;
     }
   }
 
-  /** As above, the ranges that hold all values whose outcome is within one of others: of each, if
-      it is of one value, or else of a few that have them all. */
-  List ranges(KeyRanges outcomes) {
-    boolean isEach = isOneToOne && outcomes.size() <= EACH;
-    KeyRanges asked = isEach ? outcomes : outcomes.few(KeyRanges.ASKED);
+  /** Return the ranges of the column that hold all values with a result in one of some ranges; null
+      if they are unknown. Results are merged into a few ranges unless a function is one-to-one. */
+  List<Range> ranges(KeyRanges results) {
+    boolean isExact = isOneToOne && results.size() <= MAX_LOOKUPS;
     try {
-      List ranges = new ArrayList();
-      for (int i = 0; i < asked.size(); i++) {
-        Object from = asked.from() == null ? OrderedFunction.BELOW : asked.from().get(i);
-        Object to = asked.to() == null ? OrderedFunction.ABOVE : asked.to().get(i);
-        between(ranges, from, to);
+      List<Span> spans = new ArrayList<>();
+      for (Range range : (isExact ? results : results.few(KeyRanges.MAX_RANGES)).ranges()) {
+        addBetween(
+            spans, range.min() == null ? OrderedFunction.BELOW : range.min(),
+            range.max() == null ? OrderedFunction.ABOVE : range.max());
       }
-      return values(ranges);
-    } catch (NoOutcome unknown) {
+      return ranges(spans);
+    } catch (NoResult unknown) {
       return null;
     }
   }
 
-  /** Adds the values of the outcomes from one to another. */
-  private void between(List ranges, Object first, Object last) {
-    Long before = last(turns ? last : first, false);
-    Long end = last(turns ? first : last, true);
-    if (end != null && !end.equals(before)) range(ranges, before, end);
+  /** Add the values with results from one to another. */
+  private void addBetween(List<Span> spans, Object first, Object last) {
+    Long before = findLast(isDecreasing ? last : first, false);
+    Long end = findLast(isDecreasing ? first : last, true);
+    if (end != null && !end.equals(before)) addSpan(spans, before, end);
   }
 
-  /** Adds the values before those of an outcome. */
-  private void before(List ranges, Object outcome, boolean orAt) {
-    Long end = last(outcome, orAt);
-    if (end != null) range(ranges, null, end);
+  /** Add the values before those with a result, or up to them. */
+  private void addBefore(List<Span> spans, Object result, boolean orAt) {
+    Long end = findLast(result, orAt);
+    if (end != null) addSpan(spans, null, end);
   }
 
-  /** Adds the values after those that are before an outcome. */
-  private void after(List ranges, Object outcome, boolean orAt) {
-    Long before = last(outcome, orAt);
-    if (before == null || before.longValue() < greatest) {
-      range(ranges, before, Long.valueOf(greatest));
-    }
+  /** Add the values after those that come before a result. */
+  private void addAfter(List<Span> spans, Object result, boolean orAt) {
+    Long before = findLast(result, orAt);
+    if (before == null || before < max) addSpan(spans, before, max);
   }
 
-  /** Adds the values after one, null for all, to another. */
-  private void range(List ranges, Long before, Long end) {
-    long first = before == null ? least : widened(before.longValue() + 1, -MARGIN);
-    long last = end.longValue() == greatest ? greatest : widened(end.longValue(), MARGIN);
-    ranges.add(new long[] {first, last});
+  /** Add the values after one, or all if it is null, up to another. */
+  private void addSpan(List<Span> spans, Long before, long end) {
+    long first = before == null ? min : widen(before + 1, -MARGIN);
+    spans.add(new Span(first, end == max ? max : widen(end, MARGIN)));
   }
 
-  /** A value some days off, if clocks are put back or forward near it. */
-  private long widened(long value, int days) {
+  /** Shift a value by some days if clocks change near it. */
+  private long widen(long value, int days) {
     if (clocks == null) return value;
-    boolean isDay = type instanceof DateType;
-    double micros = (double) value * (isDay ? ValueTypes.DAY : 1);
+    long day = type instanceof DateType ? 1 : ValueTypes.DAY;
+    double micros = (double) value * (type instanceof DateType ? ValueTypes.DAY : 1);
     double near = 2.0 * MARGIN * ValueTypes.DAY;
     if (!changes(clocks, (long) (micros - near), (long) (micros + near))) return value;
-    double moved = (double) value + (isDay ? days : days * (double) ValueTypes.DAY);
-    if (moved <= least) return least;
-    return moved >= greatest ? greatest : value + (isDay ? days : days * ValueTypes.DAY);
+    double shifted = (double) value + days * (double) day;
+    if (shifted <= min) return min;
+    return shifted >= max ? max : value + days * day;
   }
 
-  /** Whether the clocks of a zone are put back or forward between two times, in microseconds. */
+  /** Whether the clocks of a zone change between two times in microseconds. */
   static boolean changes(ZoneId zone, long first, long last) {
     Instant before = Instant.ofEpochSecond(Math.floorDiv(first, SECOND));
     ZoneOffsetTransition next = zone.getRules().nextTransition(before);
     return next != null && next.toEpochSecond() <= Math.floorDiv(last, SECOND);
   }
 
-  /** The last value whose outcome is before another, or at it, in the order of the column; null:
-      there is none. */
-  private Long last(Object outcome, boolean orAt) {
-    long low = least;
-    long high = greatest;
-    if (!isBefore(low, outcome, orAt)) return null;
-    if (isBefore(high, outcome, orAt)) return Long.valueOf(high);
-    // Where it is most likely first, then further off, in steps that double.
-    long at = guess(outcome);
+  /** Return the last value whose result comes before another, or equals it, in the order of the
+      column; null if there is none. */
+  private Long findLast(Object result, boolean orAt) {
+    long low = min;
+    long high = max;
+    if (!isBefore(low, result, orAt)) return null;
+    if (isBefore(high, result, orAt)) return high;
+    // Start at the likeliest place, and go away from it in steps that double.
+    long at = guess(result);
     for (long step = 1; at > low && at < high; step *= 2) {
-      if (isBefore(at, outcome, orAt)) {
+      if (isBefore(at, result, orAt)) {
         low = at;
         at += step;
       } else {
@@ -207,62 +198,54 @@ final class Monotonic {
     }
     while (high - low != 1) {
       long middle = low + (high - low >>> 1);
-      if (isBefore(middle, outcome, orAt)) {
+      if (isBefore(middle, result, orAt)) {
         low = middle;
       } else {
         high = middle;
       }
     }
-    return Long.valueOf(low);
+    return low;
   }
 
-  /** The value that has an outcome if the functions are a line, as sums and products are. */
-  private long guess(Object outcome) {
-    if (!isOneToOne || !(outcome instanceof Number)) return least;
-    Object zero = outcome(0);
-    Object one = outcome(1);
-    if (!(zero instanceof Number) || !(one instanceof Number)) return least;
-    long first = ((Number) zero).longValue();
-    long slope = ((Number) one).longValue() - first;
-    return slope == 0 ? least : Math.floorDiv(((Number) outcome).longValue() - first, slope);
+  /** Return the value with a result if the functions are linear, as sums and products are. */
+  private long guess(Object result) {
+    if (!isOneToOne || !(result instanceof Number number)) return min;
+    if (!(evaluate(0) instanceof Number zero) || !(evaluate(1) instanceof Number one)) return min;
+    long slope = one.longValue() - zero.longValue();
+    return slope == 0 ? min : Math.floorDiv(number.longValue() - zero.longValue(), slope);
   }
 
   private boolean isBefore(long value, Object other, boolean orAt) {
-    Object outcome = outcome(value);
-    int compared = outcome == other ? 0
-        : outcome == OrderedFunction.BELOW || other == OrderedFunction.ABOVE ? -1
-        : outcome == OrderedFunction.ABOVE || other == OrderedFunction.BELOW ? 1
-        : order.compare(outcome, other);
-    return compared == 0 ? orAt : compared < 0 != turns;
+    Object result = evaluate(value);
+    int compared = result == other ? 0
+        : result == OrderedFunction.BELOW || other == OrderedFunction.ABOVE ? -1
+        : result == OrderedFunction.ABOVE || other == OrderedFunction.BELOW ? 1
+        : order.compare(result, other);
+    return compared == 0 ? orAt : compared < 0 != isDecreasing;
   }
 
-  private Object outcome(long value) {
+  private Object evaluate(long value) {
     Object at = ValueTypes.value(type, value);
-    for (int i = 0; i < functions.size(); i++) {
-      OrderedFunction function = (OrderedFunction) functions.get(i);
-      boolean isPast = at == OrderedFunction.BELOW || at == OrderedFunction.ABOVE;
-      if (!isPast) {
+    for (OrderedFunction function : functions) {
+      boolean isOutside = at == OrderedFunction.BELOW || at == OrderedFunction.ABOVE;
+      if (!isOutside) {
         at = function.apply(at);
-      } else if (function.turns()) {
+      } else if (function.isDecreasing()) {
         at = at == OrderedFunction.BELOW ? OrderedFunction.ABOVE : OrderedFunction.BELOW;
       }
-      if (at == null) throw new NoOutcome();
+      if (at == null) throw new NoResult();
     }
     return at;
   }
 
-  /** Ranges in order, where those that touch have become one, other than two single values. */
-  private static List merged(List ranges) {
-    List sorted = new ArrayList(ranges);
-    Collections.sort(sorted, new ByFirst());
-    List out = new ArrayList();
-    for (int i = 0; i < sorted.size(); i++) {
-      long[] next = (long[]) sorted.get(i);
-      long[] one = out.isEmpty() ? null : (long[]) out.get(out.size() - 1);
-      boolean touches = one != null && one[1] != Long.MAX_VALUE && next[0] == one[1] + 1;
-      boolean areSingle = touches && one[0] == one[1] && next[0] == next[1];
-      if (one != null && next[0] <= one[1] || touches && !areSingle) {
-        out.set(out.size() - 1, new long[] {one[0], Math.max(one[1], next[1])});
+  /** Sort spans and merge those that touch, except two single values. */
+  private static List<Span> merge(List<Span> spans) {
+    spans.sort(Comparator.comparingLong(Span::first));
+    List<Span> out = new ArrayList<>();
+    for (Span next : spans) {
+      Span last = out.isEmpty() ? null : out.get(out.size() - 1);
+      if (last != null && last.mergesWith(next)) {
+        out.set(out.size() - 1, new Span(last.first, Math.max(last.last, next.last)));
       } else {
         out.add(next);
       }
@@ -270,31 +253,30 @@ final class Monotonic {
     return out;
   }
 
-  /** Some ranges and those of all that the functions fail on, as pairs of values. */
-  private List values(List ranges) {
-    before(ranges, turns ? OrderedFunction.ABOVE : OrderedFunction.BELOW, true);
-    after(ranges, turns ? OrderedFunction.BELOW : OrderedFunction.ABOVE, false);
-    List merged = merged(ranges);
-    List out = new ArrayList();
-    for (int i = 0; i < merged.size(); i++) {
-      long[] range = (long[]) merged.get(i);
-      out.add(
-          new Object[] {
-            range[0] == least ? null : ValueTypes.value(type, range[0]),
-            range[1] == greatest ? null : ValueTypes.value(type, range[1])
-          });
-    }
-    return out;
+  /** Add the spans where the functions fail, and return all as ranges of values. */
+  private List<Range> ranges(List<Span> spans) {
+    addBefore(spans, isDecreasing ? OrderedFunction.ABOVE : OrderedFunction.BELOW, true);
+    addAfter(spans, isDecreasing ? OrderedFunction.BELOW : OrderedFunction.ABOVE, false);
+    return merge(spans).stream()
+        .map(
+            span ->
+                new Range(
+                    span.first == min ? null : ValueTypes.value(type, span.first),
+                    span.last == max ? null : ValueTypes.value(type, span.last)))
+        .toList();
   }
 
-  private static final class ByFirst implements Comparator {
-    public int compare(Object a, Object b) {
-      return Long.compare(((long[]) a)[0], ((long[]) b)[0]);
+  /** The places of values from one to another, both included. */
+  private record Span(long first, long last) {
+    boolean mergesWith(Span next) {
+      if (next.first <= last) return true;
+      boolean touches = last != Long.MAX_VALUE && next.first == last + 1;
+      return touches && (first != last || next.first != next.last);
     }
   }
 
-  /** A value has no outcome: it is null, or the function failed in a way that is not known. */
-  private static final class NoOutcome extends RuntimeException {
+  /** A value has no result: it is null, or the function failed for an unknown reason. */
+  private static final class NoResult extends RuntimeException {
     private static final long serialVersionUID = 1;
   }
 }

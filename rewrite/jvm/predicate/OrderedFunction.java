@@ -39,13 +39,10 @@ import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/**
- * A function of Spark's that keeps the order of one of its arguments, or turns it around; its other
- * arguments are constants.
- */
+/** A monotonic function of Spark's in one argument; its other arguments are constants. */
 final class OrderedFunction {
-  /** The outcomes of what is too small, or too great, for the type of the outcomes: to Spark it is
-      an error, a null, or another number. */
+  /** The results below the min and above the max of the result type, where Spark gives an error, a
+      null or another number. */
   static final Object BELOW = new Object();
   static final Object ABOVE = new Object();
 
@@ -58,19 +55,19 @@ final class OrderedFunction {
   private OrderedFunction(Expression function, int place) {
     this.function = function;
     this.place = place;
-    List children = ScalaInterop.list(function.children());
+    List<Expression> children = ScalaInterop.asJava(function.children());
     children.set(place, new BoundReference(0, argument().dataType(), true));
-    this.bound = function.withNewChildren(ScalaInterop.seq(children));
+    this.bound = function.withNewChildren(ScalaInterop.asScala(children));
   }
 
-  /** That of an expression; null: none is known to keep the order. */
+  /** Return the function in an expression; null if it is not known to be monotonic. */
   static OrderedFunction of(Expression e) {
-    int place = place(e);
+    int place = findArgument(e);
     return place < 0 ? null : new OrderedFunction(e, place);
   }
 
-  /** Which argument of an expression it keeps the order of; -1: of none. */
-  private static int place(Expression e) {
+  /** Return the place of the argument in which an expression is monotonic, or -1. */
+  private static int findArgument(Expression e) {
     if (e instanceof Cast) return keepsOrder(type(e, 0), e.dataType()) ? 0 : -1;
     if (e instanceof Year || e instanceof LastDay || e instanceof UnixDate
         || e instanceof UnixSeconds || e instanceof UnixMillis || e instanceof UnixMicros) {
@@ -83,16 +80,16 @@ final class OrderedFunction {
     if (e instanceof TruncTimestamp) return constant(e, 0) != null ? 1 : -1;
     if (e instanceof UnaryMinus) return type(e, 0) instanceof IntegralType ? 0 : -1;
     if (e instanceof DateAdd || e instanceof DateSub) return constant(e, 1) != null ? 0 : -1;
-    if (e instanceof DateDiff) return other(e);
+    if (e instanceof DateDiff) return besideConstant(e);
     boolean divides = e instanceof Divide || e instanceof IntegralDivide;
     boolean isArithmetic =
         divides || e instanceof Add || e instanceof Subtract || e instanceof Multiply;
-    return isArithmetic ? operand(e, divides) : -1;
+    return isArithmetic ? findOperand(e, divides) : -1;
   }
 
-  /** The operand of arithmetic that is not the constant. */
-  private static int operand(Expression e, boolean divides) {
-    int place = other(e);
+  /** Return the place of the operand that is not constant, or -1. */
+  private static int findOperand(Expression e, boolean divides) {
+    int place = besideConstant(e);
     if (place < 0 || divides && place == 1) return -1;
     DataType type = type(e, place);
     if (!(type instanceof NumericType) || !(e.dataType() instanceof NumericType)) return -1;
@@ -101,12 +98,12 @@ final class OrderedFunction {
     boolean isFinite = !Double.isInfinite(real(constant)) && !Double.isNaN(real(constant));
     boolean scales = divides || e instanceof Multiply;
     if (!isFinite || scales && sign(constant) == 0) return -1;
-    // NaN stays the greatest where all else is turned around.
-    return ValueTypes.isFloating(e.dataType()) && turns(e, place) ? -1 : place;
+    // NaN stays the max if the function is decreasing.
+    return ValueTypes.isFloating(e.dataType()) && isDecreasing(e, place) ? -1 : place;
   }
 
-  /** The one of two arguments that is not constant, beside one that is. */
-  private static int other(Expression e) {
+  /** Return the place of the argument beside a constant one, or -1. */
+  private static int besideConstant(Expression e) {
     return constant(e, 1) != null ? 0 : constant(e, 0) != null ? 1 : -1;
   }
 
@@ -115,19 +112,18 @@ final class OrderedFunction {
   }
 
   private static Object constant(Expression e, int place) {
-    Object child = e.children().apply(place);
-    return child instanceof Literal ? ((Literal) child).value() : null;
+    return e.children().apply(place) instanceof Literal literal ? literal.value() : null;
   }
 
   private static double real(Object number) {
-    return number instanceof Decimal
-        ? ((Decimal) number).toDouble()
+    return number instanceof Decimal decimal
+        ? decimal.toDouble()
         : ((Number) number).doubleValue();
   }
 
   private static int sign(Object number) {
-    return number instanceof Decimal
-        ? ((Decimal) number).toJavaBigDecimal().signum()
+    return number instanceof Decimal decimal
+        ? decimal.toJavaBigDecimal().signum()
         : (int) Math.signum(((Number) number).doubleValue());
   }
 
@@ -143,27 +139,27 @@ final class OrderedFunction {
             && ValueTypes.isFloating(to);
   }
 
-  private static boolean turns(Expression e, int place) {
+  private static boolean isDecreasing(Expression e, int place) {
     if (e instanceof UnaryMinus) return true;
     if (e instanceof Subtract || e instanceof DateDiff) return place == 1;
     boolean scales = e instanceof Multiply || e instanceof Divide || e instanceof IntegralDivide;
     return scales && sign(constant(e, 1 - place)) < 0;
   }
 
-  /** The argument whose order it keeps. */
+  /** Return the argument in which the function is monotonic. */
   Expression argument() {
     return function.children().apply(place);
   }
 
-  /** Whether greater values have lesser outcomes. */
-  boolean turns() {
-    return turns(function, place);
+  boolean isDecreasing() {
+    return isDecreasing(function, place);
   }
 
   /**
-   * The zone whose clocks it reads, null if none: where they are put back, a later time may have an
-   * earlier outcome, for a day at most. The start of a day is always later than that of the day
-   * before.
+   * Return the zone whose clocks the function reads, or null.
+   *
+   * <p>When clocks are put back, a later time may have an earlier result, for a day at most. The
+   * start of a day is always later than that of the day before.
    */
   ZoneId clocks() {
     boolean isMoment = argument().dataType() instanceof TimestampType;
@@ -179,7 +175,7 @@ final class OrderedFunction {
     return ((TimeZoneAwareExpression) function).zoneId();
   }
 
-  /** Whether no two values have the same outcome, which is a whole number or a day. */
+  /** Whether no two values have the same result, which is an integer or a day. */
   boolean isOneToOne() {
     boolean isOfNumbers = function instanceof Add || function instanceof Subtract
         || function instanceof Multiply || function instanceof UnaryMinus
@@ -192,36 +188,37 @@ final class OrderedFunction {
         || function instanceof DateDiff || function instanceof UnixDate;
   }
 
-  /** Whether it may shift a time by more than clocks do. */
-  boolean shifts() {
+  /** Whether the function may shift a time by more than clocks do. */
+  boolean mayShift() {
     return !(function instanceof Cast);
   }
 
-  /** The outcome of a value, as Spark evaluates it, BELOW or ABOVE; null: it has none. */
+  /** Return what Spark computes for a value, BELOW or ABOVE; null if there is no result. */
   Object apply(Object value) {
-    BigInteger exact = exact(value);
-    if (exact != null && exact.bitLength() > width(function.dataType())) {
+    BigInteger exact = computeExactly(value);
+    int bits = function.dataType().defaultSize() * 8 - 1;
+    if (exact != null && exact.bitLength() > bits) {
       return exact.signum() < 0 ? BELOW : ABOVE;
     }
     boolean ofTime = ValueTypes.isTime(argument().dataType()) && exact == null;
     Object end = ofTime && ((Number) value).longValue() < 0 ? BELOW : ABOVE;
     try {
-      Object outcome = bound.eval(new GenericInternalRow(new Object[] {value}));
-      if (outcome == null || !ofTime || !ValueTypes.isTime(function.dataType())) return outcome;
-      // Beyond the last year there are numbers that have wrapped around.
-      double moved = time(outcome, function.dataType()) - time(value, argument().dataType());
-      return Math.abs(moved) > YEAR ? end : outcome;
+      Object result = bound.eval(new GenericInternalRow(new Object[] {value}));
+      if (result == null || !ofTime || !ValueTypes.isTime(function.dataType())) return result;
+      // Beyond the last year numbers wrap around.
+      double shift = micros(result, function.dataType()) - micros(value, argument().dataType());
+      return Math.abs(shift) > YEAR ? end : result;
     } catch (RuntimeException failed) {
-      return ofTime ? end : null; // of times far off
+      return ofTime ? end : null; // the time is out of range
     }
   }
 
-  private static double time(Object value, DataType type) {
+  private static double micros(Object value, DataType type) {
     return ((Number) value).doubleValue() * (type instanceof DateType ? ValueTypes.DAY : 1);
   }
 
-  /** The outcome of whole numbers and days as if no type had an end; null: of others. */
-  private BigInteger exact(Object value) {
+  /** Return the result for integers and days without overflow; null for other functions. */
+  private BigInteger computeExactly(Object value) {
     if (function instanceof UnaryMinus) return whole(value).negate();
     boolean ofDays = function instanceof DateAdd || function instanceof DateSub
         || function instanceof DateDiff;
@@ -238,10 +235,5 @@ final class OrderedFunction {
 
   private static BigInteger whole(Object value) {
     return BigInteger.valueOf(((Number) value).longValue());
-  }
-
-  /** The bits of the greatest value of integers, and of days. */
-  private static int width(DataType type) {
-    return type.defaultSize() * 8 - 1;
   }
 }

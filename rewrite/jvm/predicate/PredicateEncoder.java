@@ -3,19 +3,17 @@ package rewrite.jvm.predicate;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
-import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.GreaterThan;
-import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
-import org.apache.spark.sql.catalyst.expressions.LessThan;
-import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.Not;
@@ -28,271 +26,262 @@ import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
 
 /**
- * Writes filters as a tree for a message, exactly: whatever has no exact form becomes
- * {"op":"unknown"}.
+ * Translates the filters of a scan and the keys of joins into one condition, exactly: a filter
+ * without an exact translation becomes unknown.
  *
- * <p>NOT stays NOT here. Python takes it to the leaves before anything is weakened, so this class
- * must not weaken: a LIKE that is no plain prefix is unknown, not a prefix. What has a weak form
- * alone says both what holds where it is true and what holds where it is false.
+ * <p>NOT stays where it is, because Python pushes it to the leaves before it weakens anything. So
+ * this class must not weaken: a LIKE that is more than a prefix is not a prefix. A filter with only
+ * a weak translation states what it implies where it is true, and where it is false.
  */
 public final class PredicateEncoder {
-  /** Levels of AND, OR and NOT inside each other; what is deeper is unknown. JSON is read so deep.
-      */
-  private static final int DEEPEST = 200;
+  /** AND, OR and NOT nested more deeply are unknown: JSON parsers limit the depth. */
+  private static final int MAX_DEPTH = 200;
 
-  /** Up to so many tuples are asked for beside composites, too. */
+  /** Up to so many tuples are looked up without a multi-column index, too. */
   public static final int FEW_TUPLES = 50;
 
   private final IndexedColumns columns;
-  private final ConditionNodes nodes;
-  private final TextConditions texts;
 
-  public PredicateEncoder(IndexedColumns columns, MessageWriter writer) {
+  private PredicateEncoder(IndexedColumns columns) {
     this.columns = columns;
-    this.nodes = new ConditionNodes(writer);
-    this.texts = new TextConditions(nodes);
   }
 
-  /** The question which files of a table the filters, and the keys of joins, prune. */
+  /** Write the request for the files of a table that filters and the keys of joins prune. */
   public static byte[] question(
-      String table, IndexedColumns columns, List filters, List keys, List tuples) {
+      String table, IndexedColumns columns, List<Expression> filters,
+      List<? extends KeyValues> keys, List<Tuples> tuples) {
+    Condition condition = new PredicateEncoder(columns).encode(filters, keys, tuples);
     MessageWriter writer = new MessageWriter();
-    Map question = MessageWriter.question(Protocol.PRUNED);
-    question.put(Protocol.TABLE, table);
-    PredicateEncoder encoder = new PredicateEncoder(columns, writer);
-    question.put(Protocol.FILTERS, encoder.all(filters, keys, tuples));
-    return writer.message(question);
+    Map<String, Object> request = MessageWriter.question(Protocol.PRUNED);
+    request.put(Protocol.TABLE, table);
+    request.put(Protocol.FILTERS, new ConditionWriter(writer).write(condition));
+    return writer.message(request);
   }
 
-  /** The conjunction of the filters, of "its column has one of these keys", and of tuples. */
-  private Map all(List filters, List keys, List tuples) {
-    List legs = legs(filters, 0);
-    for (int i = 0; i < tuples.size(); i++) {
-      legs.add(asOne((Tuples) tuples.get(i)));
-    }
-    for (int i = 0; i < keys.size(); i++) {
-      KeyValues set = (KeyValues) keys.get(i);
-      boolean isThere = set.values() != null || set.ranges() != null;
-      if (!isThere) continue;
-      Map column = columns.describe(set.column());
-      boolean isInstead = column == null && Conditions.instead(set.column()) != null;
-      if (isInstead) column = columns.describe(set.column().children().apply(0));
-      if (column == null) continue;
-      Map leg = set.ranges() == null ? of(set, column, set.values()) : within(set, column);
-      boolean orNull = isInstead && isOfNulls(set);
-      legs.add(orNull ? nodes.or(leg, nodes.leaf(Protocol.NULL, column)) : leg);
-    }
-    return nodes.join(Protocol.AND, legs);
+  private Condition encode(
+      List<Expression> filters, List<? extends KeyValues> keys, List<Tuples> tuples) {
+    List<Condition> operands = encodeAll(filters, 0);
+    tuples.forEach(each -> operands.add(encodeTogether(each)));
+    keys.stream().map(this::encodeKeys).filter(Objects::nonNull).forEach(operands::add);
+    return new Condition.AllOf(operands);
   }
 
-  /** "The column has one of these values", which are keys. */
-  private Map of(KeyValues set, Map column, List values) {
-    Map leg = nodes.in(column, set.column().dataType(), values, false);
-    leg.put(Protocol.OF, set.dimension());
-    return leg;
+  /** Translate the keys of a join; null if they are unavailable, or no column has an index. */
+  private Condition encodeKeys(KeyValues keys) {
+    if (keys.values() == null && keys.ranges() == null) return null;
+    Expression key = keys.column();
+    ColumnRef column = columns.describe(key);
+    boolean isCoalesced = column == null && Conditions.coalesceDefault(key) != null;
+    if (isCoalesced) column = columns.describe(key.children().head());
+    if (column == null) return null;
+    List<Range> ranges = keys.ranges() == null ? List.of() : keys.ranges().asked().ranges();
+    List<Object> values = keys.ranges() == null ? keys.values() : List.of();
+    Condition condition =
+        ranges.isEmpty()
+            ? new Condition.ValueList(column, key.dataType(), values, false, keys.dimension())
+            : Condition.within(column, key.dataType(), ranges, keys.dimension());
+    return isCoalesced && mayBeNull(keys)
+        ? new Condition.AnyOf(List.of(condition, new Condition.NullTest(column)))
+        : condition;
   }
 
-  /** "The column is within one of these ranges", which are keys. */
-  private Map within(KeyValues set, Map column) {
-    KeyRanges ranges = set.ranges().asked();
-    if (ranges.size() == 0) return of(set, column, new ArrayList());
-    return nodes.within(column, set.column().dataType(), ranges.pairs(), set.dimension());
+  /** Whether null matches keys on a coalesce: null matches coalesce(a, 0) if 0 is one of them. It
+      is assumed for ranges, and for values with several forms, as -0.0. */
+  private static boolean mayBeNull(KeyValues keys) {
+    Object value = Conditions.coalesceDefault(keys.column()).value();
+    boolean isExact =
+        value instanceof Long || value instanceof Integer || value instanceof Short
+            || value instanceof Byte || value instanceof UTF8String;
+    return !isExact || keys.values() == null || keys.values().contains(value);
   }
 
-  /** Tuples for the composites of the index. */
-  private Map asOne(Tuples tuples) {
-    List parts = new ArrayList();
-    List types = new ArrayList();
-    List values = new ArrayList();
+  /** Translate tuples for the multi-column indexes. */
+  private Condition encodeTogether(Tuples tuples) {
+    List<ColumnRef> found = new ArrayList<>();
+    List<DataType> types = new ArrayList<>();
+    List<List<Object>> values = new ArrayList<>();
     for (int i = 0; i < tuples.columns().size(); i++) {
-      Expression e = (Expression) tuples.columns().get(i);
-      Map column = MessageWriter.takes(e.dataType()) ? columns.describe(e) : null;
+      Expression e = tuples.columns().get(i);
+      ColumnRef column = MessageWriter.takes(e.dataType()) ? columns.describe(e) : null;
       if (column == null) continue;
-      parts.add(column);
+      found.add(column);
       types.add(e.dataType());
       values.add(tuples.values(i));
     }
-    return nodes.tuples(parts, types, values, tuples.dimension());
+    return new Condition.TupleList(found, types, values, tuples.dimension());
   }
 
-  /** The query's own tuples: while they are few, each by itself. */
-  private Map each(Tuples tuples) {
-    List rows = tuples.rows();
-    List legs = new ArrayList();
-    boolean areFew = rows.size() <= FEW_TUPLES;
-    if (!areFew) legs.add(asOne(tuples));
-    for (int i = 0; i < (areFew ? rows.size() : 0); i++) {
-      List equal = new ArrayList();
-      for (int j = 0; j < tuples.columns().size(); j++) {
-        Expression e = (Expression) tuples.columns().get(j);
-        Object value = ((InternalRow) rows.get(i)).get(j, e.dataType());
-        Map leaf = compare("=", e, new Literal(value, e.dataType()));
-        if (leaf != null) equal.add(leaf);
-      }
-      legs.add(nodes.join(Protocol.AND, equal));
+  /** Translate tuples of the query: column by column, and one by one if they are few. */
+  private Condition encodeTuples(Tuples tuples) {
+    List<Expression> expressions = tuples.columns();
+    Condition holds;
+    if (tuples.rows().size() <= FEW_TUPLES) {
+      holds =
+          new Condition.AnyOf(tuples.rows().stream().map(row -> equal(expressions, row)).toList());
+    } else {
+      List<Condition> operands = new ArrayList<>(List.of(encodeTogether(tuples)));
+      IntStream.range(0, expressions.size())
+          .mapToObj(i -> in(expressions.get(i), tuples.values(i)))
+          .filter(Objects::nonNull)
+          .forEach(operands::add);
+      holds = new Condition.AllOf(operands);
     }
-    for (int j = 0; !areFew && j < tuples.columns().size(); j++) {
-      Map leaf = in((Expression) tuples.columns().get(j), tuples.values(j));
-      if (leaf != null) legs.add(leaf);
-    }
-    return nodes.weak(
-        nodes.join(areFew ? Protocol.OR : Protocol.AND, legs), nodes.unknown("other tuples"));
+    return new Condition.Weak(holds, new Condition.Unknown("other tuples"));
   }
 
-  /** Whether a null is one of the keys: coalesce(a, 0) is among them if a is, or is null, and 0 is
-      among them. Of ranges, and values that have several forms, as -0.0, it is taken for
-      granted. */
-  private static boolean isOfNulls(KeyValues set) {
-    Object value = Conditions.instead(set.column()).value();
-    boolean exact =
-        value instanceof Long || value instanceof Integer || value instanceof Short
-            || value instanceof Byte || value instanceof UTF8String;
-    return !exact || set.values() == null || set.values().contains(value);
-  }
-
-  private List legs(List expressions, int depth) {
-    List out = new ArrayList();
+  private Condition equal(List<Expression> expressions, InternalRow row) {
+    List<Condition> operands = new ArrayList<>();
     for (int i = 0; i < expressions.size(); i++) {
-      out.add(write((Expression) expressions.get(i), depth));
+      Expression e = expressions.get(i);
+      Condition operand = compare("=", e, new Literal(row.get(i, e.dataType()), e.dataType()));
+      if (operand != null) operands.add(operand);
+    }
+    return new Condition.AllOf(operands);
+  }
+
+  private List<Condition> encodeAll(List<Expression> expressions, int depth) {
+    List<Condition> out = new ArrayList<>(); // no stream: this recurses deeply
+    for (Expression e : expressions) {
+      out.add(encode(e, depth));
     }
     return out;
   }
 
-  private Map write(Expression e, int depth) {
-    boolean joins = e instanceof And || e instanceof Or;
-    if (depth == DEEPEST && (joins || e instanceof Not)) {
-      return nodes.unknown("a condition nested too deeply");
+  private Condition encode(Expression e, int depth) {
+    boolean isJunction = e instanceof And || e instanceof Or;
+    if (depth == MAX_DEPTH && (isJunction || e instanceof Not)) {
+      return new Condition.Unknown("a condition nested too deeply");
     }
-    if (joins) {
-      String op = e instanceof And ? Protocol.AND : Protocol.OR;
-      return nodes.join(op, legs(Conditions.flatten(e), depth + 1));
+    if (isJunction) {
+      List<Condition> operands = encodeAll(Conditions.flatten(e), depth + 1);
+      return e instanceof And ? new Condition.AllOf(operands) : new Condition.AnyOf(operands);
     }
-    if (e instanceof Not) return nodes.not(write(((Not) e).child(), depth + 1));
-    Map leaf = leaf(e);
-    return leaf == null ? nodes.unknown(Conditions.shape(e)) : leaf; // says why, for explain
+    if (e instanceof Not not) return new Condition.Negation(encode(not.child(), depth + 1));
+    Condition leaf = encodeLeaf(e);
+    return leaf == null ? new Condition.Unknown(Conditions.shape(e)) : leaf;
   }
 
-  private Map leaf(Expression e) {
+  private Condition encodeLeaf(Expression e) {
     Tuples tuples = Tuples.of(e);
-    if (tuples != null) return each(tuples);
-    if (e instanceof EqualTo) return compare("=", "=", e);
-    if (e instanceof LessThan) return compare("<", ">", e);
-    if (e instanceof LessThanOrEqual) return compare("<=", ">=", e);
-    if (e instanceof GreaterThan) return compare(">", "<", e);
-    if (e instanceof GreaterThanOrEqual) return compare(">=", "<=", e);
-    if (e instanceof EqualNullSafe) return nullSafe((EqualNullSafe) e);
-    if (e instanceof IsNull) return isNull(((IsNull) e).child());
-    if (e instanceof IsNotNull) {
-      Map leaf = isNull(((IsNotNull) e).child());
-      return leaf == null ? null : nodes.not(leaf);
-    }
+    if (tuples != null) return encodeTuples(tuples);
+    if (e instanceof EqualNullSafe equal) return equalNullSafe(equal);
+    if (e instanceof BinaryComparison comparison) return compare(comparison);
+    if (e instanceof IsNull test) return isNull(test.child());
+    if (e instanceof IsNotNull test) return negate(isNull(test.child()));
     if (e instanceof In || e instanceof InSet) {
-      List values = ListedValues.in(e);
-      return values == null ? null : in(e.children().apply(0), values);
+      List<Object> values = ListedValues.in(e);
+      return values == null ? null : in(e.children().head(), values);
     }
     if (TextConditions.isOne(e)) {
-      Map column = columns.describe(e.children().apply(0));
-      return column == null ? null : texts.of(e, column);
+      ColumnRef column = columns.describe(e.children().head());
+      return column == null ? null : TextConditions.of(e, column);
     }
     // Spark writes `ok = true` as `ok`.
     if (e.dataType() instanceof BooleanType) return compare("=", e, Literal$.MODULE$.TrueLiteral());
     return null;
   }
 
-  private Map compare(String op, String mirrored, Expression e) {
-    Expression left = e.children().apply(0);
-    Expression right = e.children().apply(1);
-    if (left instanceof Literal) {
-      return compare(mirrored, right, (Literal) left);
-    }
-    return right instanceof Literal ? compare(op, left, (Literal) right) : null;
+  private static Condition negate(Condition condition) {
+    return condition == null ? null : new Condition.Negation(condition);
   }
 
-  private Map compare(String op, Expression e, Literal literal) {
+  private Condition compare(BinaryComparison e) {
+    if (e.left() instanceof Literal literal) return compare(mirror(e.symbol()), e.right(), literal);
+    return e.right() instanceof Literal literal ? compare(e.symbol(), e.left(), literal) : null;
+  }
+
+  private Condition compare(String op, Expression e, Literal literal) {
     if (literal.value() == null || !MessageWriter.takes(literal.dataType())) return null;
-    Map column = columns.describe(e);
-    if (column != null) return nodes.compare(op, column, literal);
-    if (e instanceof Substring) {
-      Substring beginning = (Substring) e;
-      Map text = columns.describe(beginning.str());
-      return text == null ? null : texts.beginning(op, beginning, text, literal);
+    ColumnRef column = columns.describe(e);
+    if (column != null) return new Condition.Comparison(column, op, literal);
+    if (e instanceof Substring start) {
+      ColumnRef text = columns.describe(start.str());
+      return text == null ? null : TextConditions.compareStart(op, start, text, literal);
     }
     if (!literal.dataType().equals(e.dataType())) return null;
     Monotonic function = Monotonic.of(e);
     if (function == null) return null;
-    Object outcome = literal.value();
-    List holds = function.ranges(op, outcome);
-    return weak(function, holds, function.ranges(opposite(op), outcome));
+    List<Range> holds = function.ranges(op, literal.value());
+    return weak(function, holds, function.ranges(negate(op), literal.value()));
   }
 
-  /** What the outcome of functions says of the column in them: it is within some ranges where the
-      condition is true, and within others where it is false. */
-  private Map weak(Monotonic function, List holds, List fails) {
-    Map column = holds == null || fails == null ? null : columns.describe(function.column());
+  /** Return what the result of a function implies about the column in it: it is within some ranges
+      where the condition is true, and within others where it is false. */
+  private Condition weak(Monotonic function, List<Range> holds, List<Range> fails) {
+    if (holds == null || fails == null) return null;
+    ColumnRef column = columns.describe(function.column());
     if (column == null) return null;
     DataType type = function.column().dataType();
-    return nodes.weak(
-        nodes.within(column, type, holds, ""), nodes.within(column, type, fails, ""));
+    return new Condition.Weak(
+        Condition.within(column, type, holds, ""), Condition.within(column, type, fails, ""));
   }
 
-  private static String opposite(String op) {
-    return op.equals("<") ? ">=" : op.equals("<=") ? ">" : op.equals(">") ? "<="
-        : op.equals(">=") ? "<" : "<>";
+  /** Return the operator for swapped operands. */
+  private static String mirror(String op) {
+    return switch (op) {
+      case "<" -> ">";
+      case "<=" -> ">=";
+      case ">" -> "<";
+      case ">=" -> "<=";
+      default -> op;
+    };
   }
 
-  private Map outcomes(Expression e, List outcomes) {
-    Monotonic function = Monotonic.of(e);
-    if (function == null) return null;
-    List holds = function.ranges(KeyRanges.of(e.dataType(), outcomes, outcomes));
-    List all = new ArrayList();
-    all.add(new Object[2]);
-    return weak(function, holds, all);
+  private static String negate(String op) {
+    return switch (op) {
+      case "<" -> ">=";
+      case "<=" -> ">";
+      case ">" -> "<=";
+      case ">=" -> "<";
+      default -> "<>";
+    };
   }
 
-  private Map beginnings(Substring e, List texts) {
-    if (texts.size() > KeyRanges.ASKED) return null;
-    List legs = new ArrayList();
-    for (int i = 0; i < texts.size(); i++) {
-      Map leg = compare("=", e, new Literal(texts.get(i), e.dataType()));
-      if (leg == null) return null;
-      legs.add(leg);
-    }
-    return nodes.join(Protocol.OR, legs);
-  }
-
-  /** `a <=> 5` is `a = 5 AND a IS NOT NULL`: never null, so that its negation is exact too. */
-  private Map nullSafe(EqualNullSafe e) {
+  /** Translate `a <=> 5` as `a = 5 AND a IS NOT NULL`, which is never null, so that its negation
+      is exact, too. */
+  private Condition equalNullSafe(EqualNullSafe e) {
     Expression column = e.left() instanceof Literal ? e.right() : e.left();
     Expression other = e.left() instanceof Literal ? e.left() : e.right();
-    if (!(other instanceof Literal)) return null;
-    Map isNull = isNull(column);
-    if (isNull == null || ((Literal) other).value() == null) return isNull;
-    Map equal = compare("=", column, (Literal) other);
-    if (equal == null) return null;
-    List legs = new ArrayList();
-    legs.add(equal);
-    legs.add(nodes.not(isNull));
-    return nodes.join(Protocol.AND, legs);
+    if (!(other instanceof Literal literal)) return null;
+    Condition isNull = isNull(column);
+    if (isNull == null || literal.value() == null) return isNull;
+    Condition equal = compare("=", column, literal);
+    return equal == null ? null : new Condition.AllOf(List.of(equal, negate(isNull)));
   }
 
-  private Map isNull(Expression column) {
-    Map identity = columns.describe(column);
-    return identity == null ? null : nodes.leaf(Protocol.NULL, identity);
+  private Condition isNull(Expression e) {
+    ColumnRef column = columns.describe(e);
+    return column == null ? null : new Condition.NullTest(column);
   }
 
-  private Map in(Expression column, List values) {
-    if (!MessageWriter.takes(column.dataType())) return null;
-    List there = new ArrayList();
-    for (int i = 0; i < values.size(); i++) {
-      if (values.get(i) != null) there.add(values.get(i));
+  private Condition in(Expression e, List<Object> values) {
+    if (!MessageWriter.takes(e.dataType())) return null;
+    List<Object> present = values.stream().filter(Objects::nonNull).toList();
+    boolean hasNull = present.size() < values.size();
+    ColumnRef column = columns.describe(e);
+    if (column != null) {
+      return new Condition.ValueList(column, e.dataType(), present, hasNull, null);
     }
-    Map identity = columns.describe(column);
-    if (identity == null) {
-      Map one = column instanceof Substring ? beginnings((Substring) column, there)
-          : outcomes(column, there);
-      // NOT IN (2, NULL) is never true.
-      return one == null || there.size() == values.size() ? one : nodes.weak(one, nodes.nothing());
+    Condition one = e instanceof Substring start ? startsIn(start, present) : resultIn(e, present);
+    // NOT IN (2, NULL) is never true.
+    return one == null || !hasNull ? one : new Condition.Weak(one, Condition.NOTHING);
+  }
+
+  private Condition resultIn(Expression e, List<Object> results) {
+    Monotonic function = Monotonic.of(e);
+    if (function == null) return null;
+    List<Range> holds = function.ranges(KeyRanges.of(e.dataType(), results, results));
+    return weak(function, holds, List.of(Range.ALL));
+  }
+
+  private Condition startsIn(Substring e, List<Object> texts) {
+    if (texts.size() > KeyRanges.MAX_RANGES) return null;
+    List<Condition> operands = new ArrayList<>();
+    for (Object text : texts) {
+      Condition operand = compare("=", e, new Literal(text, e.dataType()));
+      if (operand == null) return null;
+      operands.add(operand);
     }
-    return nodes.in(identity, column.dataType(), there, there.size() < values.size());
+    return new Condition.AnyOf(operands);
   }
 }

@@ -1,71 +1,44 @@
 package rewrite.jvm.predicate;
 
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.execution.ScalarSubquery;
 import rewrite.jvm.shims.Values;
 
-/** Conditions with subqueries of one value, as in `load = (SELECT max(load) FROM loads)`: the value
-    is there when the scan runs. */
+/** Replaces scalar subqueries, as in `load = (SELECT max(load) FROM loads)`, by their values once
+    the scan runs. */
 public final class ScalarSubqueries {
   private ScalarSubqueries() {}
 
-  /** Those of some conditions that have one. */
-  public static List of(List conditions) {
-    List out = new ArrayList();
-    for (int i = 0; i < conditions.size(); i++) {
-      if (((Expression) conditions.get(i)).exists(new IsSubquery())) out.add(conditions.get(i));
-    }
-    return out;
+  /** Return the conditions that have a scalar subquery. */
+  public static List<Expression> of(List<Expression> conditions) {
+    return conditions.stream().filter(ScalarSubqueries::hasSubquery).toList();
   }
 
-  /** The conditions with the values of the subqueries in their place. Spark has them by the time it
-      lists the files of a scan; else this waits for them, as the scan would. */
-  public static List resolved(List conditions) {
-    List out = new ArrayList();
-    for (int i = 0; i < conditions.size(); i++) {
-      Expression condition = (Expression) conditions.get(i);
-      out.add(condition.transformUp(new ByValue()).transformUp(new Constant()));
-    }
-    return out;
+  private static boolean hasSubquery(Expression condition) {
+    return condition.exists(e -> e instanceof ScalarSubquery);
   }
 
-  private static final class IsSubquery extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return Boolean.valueOf(expression instanceof ScalarSubquery);
-    }
+  /** Return the conditions with the values in the place of subqueries. Spark knows the values when
+      it lists the files of a scan; otherwise this waits for them, as the scan would. */
+  public static List<Expression> resolved(List<Expression> conditions) {
+    return conditions.stream().map(ScalarSubqueries::resolve).toList();
   }
 
-  /** What a value is made into, as Spark evaluates it for each row: a cast of a date to the
-      column's timestamp, or a field, as Spark makes one subquery of several on the same table. */
-  private static final class Constant extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) {
-      return !(node instanceof Literal) && ((Expression) node).foldable();
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (!isDefinedAt(node)) return otherwise.apply(node);
-      Expression constant = (Expression) node;
-      try {
-        return new Literal(constant.eval(null), constant.dataType());
-      } catch (RuntimeException failed) {
-        return node; // the query fails of it, if it comes to that
-      }
-    }
-  }
-
-  private static final class ByValue extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) {
-      return node instanceof ScalarSubquery;
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (!isDefinedAt(node)) return otherwise.apply(node);
-      ScalarSubquery subquery = (ScalarSubquery) node;
+  /** Also evaluate constants: the cast of a value to the column's type, or a field of it, because
+      Spark merges several subqueries on one table. */
+  private static Expression resolve(Expression e) {
+    if (e instanceof ScalarSubquery subquery) {
       subquery.updateResult();
       return Values.literal(subquery);
+    }
+    Expression resolved = e.mapChildren(ScalarSubqueries::resolve);
+    if (resolved instanceof Literal || !resolved.foldable()) return resolved;
+    try {
+      return new Literal(resolved.eval(null), resolved.dataType());
+    } catch (RuntimeException failed) {
+      return resolved; // the query fails, too, if it evaluates this
     }
   }
 }

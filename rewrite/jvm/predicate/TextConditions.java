@@ -2,7 +2,6 @@ package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Contains;
 import org.apache.spark.sql.catalyst.expressions.EndsWith;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -19,13 +18,9 @@ import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Values;
 
-/** Conditions on how texts begin, end, and what is in them. */
+/** Translates conditions on the start, the end and the contents of texts. */
 final class TextConditions {
-  private final ConditionNodes nodes;
-
-  TextConditions(ConditionNodes nodes) {
-    this.nodes = nodes;
-  }
+  private TextConditions() {}
 
   /** Whether an expression is a condition on the text that is its first child. */
   static boolean isOne(Expression e) {
@@ -34,100 +29,105 @@ final class TextConditions {
         || e instanceof LikeAny;
   }
 
-  /** Such a condition on a column; null: it has no form. */
-  Map of(Expression e, Map column) {
-    if (e instanceof LikeAll) return patterns(Protocol.AND, e, column, ((LikeAll) e).patterns());
-    if (e instanceof LikeAny) return patterns(Protocol.OR, e, column, ((LikeAny) e).patterns());
-    Object child = e.children().apply(1);
-    if (!(child instanceof Literal) || ((Literal) child).value() == null) return null;
-    Literal text = (Literal) child;
-    if (e instanceof StartsWith) return nodes.text(Protocol.PREFIX, column, text);
-    if (e instanceof EndsWith) return nodes.text(Protocol.SUFFIX, column, text);
-    if (e instanceof Contains) return nodes.text(Protocol.CONTAINS, column, text);
+  /** Translate such a condition on a column; null if it implies nothing. */
+  static Condition of(Expression e, ColumnRef column) {
+    if (e instanceof LikeAll all) return likeAll(all, column);
+    if (e instanceof LikeAny any) return likeAny(any, column);
+    if (!(e.children().last() instanceof Literal text) || text.value() == null) return null;
+    if (e instanceof StartsWith) return new Condition.TextMatch(Protocol.PREFIX, column, text);
+    if (e instanceof EndsWith) return new Condition.TextMatch(Protocol.SUFFIX, column, text);
+    if (e instanceof Contains) return new Condition.TextMatch(Protocol.CONTAINS, column, text);
     String pattern = text.value().toString();
-    List demanded =
-        demanded(
-            e instanceof RLike
-                ? TextPattern.regex(pattern)
-                : TextPattern.like(pattern, ((Like) e).escapeChar()),
+    List<Condition> matches =
+        matches(
+            e instanceof Like like
+                ? TextPattern.like(pattern, like.escapeChar())
+                : TextPattern.regex(pattern),
             column);
-    return demanded.isEmpty() ? null : weak(nodes.join(Protocol.AND, demanded), e);
+    return matches.isEmpty() ? null : weak(new Condition.AllOf(matches), e);
   }
 
-  /** Of LIKE ALL and LIKE ANY, whose patterns have the escape character that there is. */
-  private Map patterns(String op, Expression e, Map column, scala.collection.Iterable patterns) {
-    List given = ScalaInterop.list(patterns);
-    List legs = new ArrayList();
-    for (int i = 0; i < given.size(); i++) {
-      if (given.get(i) == null) return null;
-      List demanded = demanded(TextPattern.like(given.get(i).toString(), '\\'), column);
-      if (!demanded.isEmpty()) {
-        legs.add(nodes.join(Protocol.AND, demanded));
-      } else if (op.equals(Protocol.OR)) {
-        return null;
-      }
-    }
-    return legs.isEmpty() ? null : weak(nodes.join(op, legs), e);
+  private static Condition likeAll(LikeAll e, ColumnRef column) {
+    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()), column);
+    if (operands == null) return null;
+    operands.removeIf(operand -> operand == null);
+    return operands.isEmpty() ? null : weak(new Condition.AllOf(operands), e);
   }
 
-  /** Leaves that are true of what matches a pattern; none where there is none, or it is null. */
-  private List demanded(TextPattern pattern, Map column) {
-    List legs = new ArrayList();
-    if (pattern == null) return legs;
-    String whole = pattern.whole();
-    if (whole != null) {
-      if (!whole.isEmpty()) legs.add(nodes.text(Protocol.PREFIX, column, literal(whole)));
-      return legs;
-    }
-    if (!pattern.prefix().isEmpty()) {
-      legs.add(nodes.text(Protocol.PREFIX, column, literal(pattern.prefix())));
-    }
-    List inner = pattern.inner();
-    for (int i = 0; i < inner.size(); i++) {
-      legs.add(nodes.text(Protocol.CONTAINS, column, literal((String) inner.get(i))));
-    }
-    if (!pattern.suffix().isEmpty()) {
-      legs.add(nodes.text(Protocol.SUFFIX, column, literal(pattern.suffix())));
-    }
-    return legs;
+  private static Condition likeAny(LikeAny e, ColumnRef column) {
+    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()), column);
+    return operands == null || operands.isEmpty() || operands.contains(null)
+        ? null
+        : weak(new Condition.AnyOf(operands), e);
   }
 
-  private static Literal literal(String text) {
-    return new Literal(UTF8String.fromString(text), DataTypes.StringType);
+  /** Translate patterns with the default escape character, null for one that implies nothing;
+      return null if a pattern is null. */
+  private static List<Condition> like(List<UTF8String> patterns, ColumnRef column) {
+    List<Condition> operands = new ArrayList<>();
+    for (UTF8String pattern : patterns) {
+      if (pattern == null) return null;
+      List<Condition> matches = matches(TextPattern.like(pattern.toString(), '\\'), column);
+      operands.add(matches.isEmpty() ? null : new Condition.AllOf(matches));
+    }
+    return operands;
   }
 
-  /** A condition of which it is known what holds where it is true, not where it is false. */
-  private Map weak(Map holds, Expression e) {
-    return nodes.weak(holds, nodes.unknown("NOT " + Conditions.shape(e)));
+  /** Return the conditions that every match of a pattern fulfils. */
+  private static List<Condition> matches(TextPattern pattern, ColumnRef column) {
+    List<Condition> out = new ArrayList<>();
+    if (pattern == null) return out;
+    if (pattern.whole() != null) {
+      add(out, Protocol.PREFIX, pattern.whole(), column);
+      return out;
+    }
+    add(out, Protocol.PREFIX, pattern.prefix(), column);
+    pattern.inner().forEach(text -> add(out, Protocol.CONTAINS, text, column));
+    add(out, Protocol.SUFFIX, pattern.suffix(), column);
+    return out;
   }
 
-  /** `substr(a, 1, n)` beside a text, exactly. It comes before `a`, so what is before the text has
-      a beginning before it, too; and so has what begins as the text does and is cut short of it. */
-  Map beginning(String op, Substring e, Map column, Literal literal) {
+  private static void add(List<Condition> out, String op, String text, ColumnRef column) {
+    if (text.isEmpty()) return;
+    Literal literal = new Literal(UTF8String.fromString(text), DataTypes.StringType);
+    out.add(new Condition.TextMatch(op, column, literal));
+  }
+
+  /** Return a condition whose negation implies nothing. */
+  private static Condition weak(Condition holds, Expression e) {
+    return new Condition.Weak(holds, new Condition.Unknown("NOT " + Conditions.shape(e)));
+  }
+
+  /**
+   * Translate the comparison of `substr(a, 1, n)` with a text exactly; null if it is not at the
+   * start.
+   *
+   * <p>A start is at most `a`, so `a < text` implies the same for the start. The start is also less
+   * if it equals the start of a longer text.
+   */
+  static Condition compareStart(String op, Substring e, ColumnRef column, Literal literal) {
     Object from = value(e.pos());
-    Object n = value(e.len());
-    boolean isBeginning = Integer.valueOf(1).equals(from) || Integer.valueOf(0).equals(from);
-    if (!isBeginning || n == null || !literal.dataType().equals(e.dataType())) return null;
-    if (!(literal.value() instanceof UTF8String)) return null; // of bytes
-    UTF8String text = (UTF8String) literal.value();
-    int length = ((Integer) n).intValue();
-    if (length < 1 || !Values.isUtf8(text)) return null;
-    int more = text.numChars() - length;
-    Literal prefix = new Literal(text.substring(0, length), literal.dataType());
-    Map begins = nodes.text(Protocol.PREFIX, column, prefix);
+    boolean isStart = Integer.valueOf(1).equals(from) || Integer.valueOf(0).equals(from);
+    if (!isStart || !(value(e.len()) instanceof Integer length) || length < 1) return null;
+    if (!literal.dataType().equals(e.dataType())) return null;
+    // Not for binary values.
+    if (!(literal.value() instanceof UTF8String text) || !Values.isUtf8(text)) return null;
+    int excess = text.numChars() - length;
+    Condition starts =
+        new Condition.TextMatch(
+            Protocol.PREFIX, column, new Literal(text.substring(0, length), literal.dataType()));
     if (op.equals("=")) {
-      return more < 0 ? nodes.compare("=", column, literal)
-          : more == 0 ? begins : nodes.nothing();
+      if (excess > 0) return Condition.NOTHING;
+      return excess == 0 ? starts : new Condition.Comparison(column, "=", literal);
     }
-    boolean isAfter = op.startsWith(">");
-    String before = op.equals("<") || op.equals(">=") ? "<" : "<=";
-    boolean isCut = before.equals("<") ? more > 0 : more >= 0;
-    Map out = nodes.compare(before, column, literal);
-    if (isCut) out = nodes.or(out, begins);
-    return isAfter ? nodes.not(out) : out;
+    boolean isStrict = op.equals("<") || op.equals(">=");
+    Condition less = new Condition.Comparison(column, isStrict ? "<" : "<=", literal);
+    boolean isCut = isStrict ? excess > 0 : excess >= 0;
+    if (isCut) less = new Condition.AnyOf(List.of(less, starts));
+    return op.startsWith(">") ? new Condition.Negation(less) : less;
   }
 
   private static Object value(Expression e) {
-    return e instanceof Literal ? ((Literal) e).value() : null;
+    return e instanceof Literal literal ? literal.value() : null;
   }
 }

@@ -4,22 +4,22 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * The texts that whatever matches a pattern has: of LIKE, and of a regular expression.
+ * The texts that every match of a LIKE pattern, or of a regular expression, must contain.
  *
- * <p>What matches has more to it, so that this says nothing of what does not match.
+ * <p>A match needs more than these texts, so they say nothing about values that do not match.
  */
 public final class TextPattern {
   /** Texts between the wildcards, in order; the first and the last may be empty. */
-  private final List texts = new ArrayList();
+  private final List<String> texts = new ArrayList<>();
 
   private final boolean atEnds;
-  private StringBuilder run = new StringBuilder();
+  private final StringBuilder run = new StringBuilder();
 
   private TextPattern(boolean atEnds) {
     this.atEnds = atEnds;
   }
 
-  /** What a pattern of LIKE demands; null: it is none that Spark takes. */
+  /** Return the texts in a LIKE pattern; null if Spark rejects the pattern. */
   public static TextPattern like(String pattern, int escape) {
     TextPattern out = new TextPattern(true);
     for (int at = 0; at < pattern.length(); at++) {
@@ -29,11 +29,11 @@ public final class TextPattern {
         if (at == pattern.length()) return null;
         c = pattern.charAt(at);
         if (c != '_' && c != '%' && c != escape) return null;
-        out.add(c);
+        out.run.append(c);
       } else if (c == '_' || c == '%') {
         out.end();
       } else {
-        out.add(c);
+        out.run.append(c);
       }
     }
     out.end();
@@ -41,8 +41,8 @@ public final class TextPattern {
   }
 
   /**
-   * What a regular expression demands that is a sequence of characters, each itself or one of
-   * many, and their repetitions; null: it is anything else.
+   * Return the texts in a regular expression that is a sequence of characters, character classes
+   * and their repetitions; null for any other one.
    */
   public static TextPattern regex(String pattern) {
     TextPattern out = new TextPattern(false);
@@ -55,7 +55,7 @@ public final class TextPattern {
         if ("dDwWsSbB".indexOf(escaped) >= 0) {
           out.end();
         } else if (escaped < 128 && !Character.isLetterOrDigit(escaped)) {
-          out.add(escaped);
+          out.run.append(escaped);
         } else {
           return null; // \Q, \x41, \p{L}, \1
         }
@@ -67,9 +67,9 @@ public final class TextPattern {
       } else if (c == '.' || c == '^' || c == '$') {
         out.end();
       } else if (c < 128 ? isPlain(c) : Character.isLetter(c)) {
-        out.add(c);
+        out.run.append(c);
       } else {
-        return null; // |, (, [, and what looks like half a character
+        return null; // |, (, [, and half of a surrogate pair
       }
     }
     out.end();
@@ -80,46 +80,35 @@ public final class TextPattern {
     return Character.isLetterOrDigit(c) || " _-/:;,@=%&'\"<>!~`".indexOf(c) >= 0;
   }
 
-  private void add(char c) {
-    run.append(c);
-  }
-
   private void dropLast() {
     if (run.length() > 0) run.setLength(run.length() - 1);
   }
 
-  /** Ends a text. Bytes that are no text match as U+FFFD, and are not that. */
+  /** End a text. Invalid UTF-8 matches U+FFFD, but contains other bytes. */
   private void end() {
-    String text = run.toString();
-    texts.add(text.indexOf('\uFFFD') < 0 ? text : "");
-    run = new StringBuilder();
+    texts.add(run.indexOf("\uFFFD") < 0 ? run.toString() : "");
+    run.setLength(0);
   }
 
-  /** What it is, where it has no wildcard; else null. */
+  /** Return the whole text of a pattern without wildcards; null for any other one. */
   public String whole() {
-    return atEnds && texts.size() == 1 ? text(0) : null;
+    return atEnds && texts.size() == 1 ? texts.get(0) : null;
   }
 
-  /** What it begins with; may be empty. */
+  /** Return the text at the start; it may be empty. */
   public String prefix() {
-    return atEnds ? text(0) : "";
+    return atEnds ? texts.get(0) : "";
   }
 
-  /** What it ends with; may be empty. */
+  /** Return the text at the end; it may be empty. */
   public String suffix() {
-    return atEnds ? text(texts.size() - 1) : "";
+    return atEnds ? texts.get(texts.size() - 1) : "";
   }
 
-  /** What it has in it, each not empty. */
-  public List inner() {
-    List out = new ArrayList();
-    for (int i = atEnds ? 1 : 0; i < texts.size() - (atEnds ? 1 : 0); i++) {
-      if (!text(i).isEmpty()) out.add(text(i));
-    }
-    return out;
-  }
-
-  private String text(int i) {
-    return (String) texts.get(i);
+  /** Return the texts in between that are not empty. */
+  public List<String> inner() {
+    int ends = atEnds && !texts.isEmpty() ? 1 : 0;
+    int last = Math.max(ends, texts.size() - ends);
+    return texts.subList(ends, last).stream().filter(text -> !text.isEmpty()).toList();
   }
 }

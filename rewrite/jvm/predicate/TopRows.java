@@ -13,7 +13,6 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
-import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.execution.CollectLimitExec;
@@ -24,45 +23,36 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.TakeOrderedAndProjectExec;
 import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 
-/** `WHERE ... [ORDER BY column] LIMIT n` of a scan: what is ordered first, and how many rows are
-    wanted. */
-public final class TopRows {
+/**
+ * The rows of a scan that `WHERE ... [ORDER BY column] LIMIT n` needs.
+ *
+ * @param order the first sort order; null if any rows will do
+ * @param scan the node that reads the table
+ * @param rows how many rows the query needs, including those that an OFFSET skips
+ * @param conditions the filters, other than that the column is not null
+ * @param hasNoNulls whether a filter removes rows whose column is null
+ */
+public record TopRows(
+    SortOrder order, SparkPlan scan, long rows, List<Expression> conditions, boolean hasNoNulls) {
   private static final String IS_DELETED = "__delta_internal_is_row_deleted";
 
-  private final SortOrder order;
-  private final SparkPlan scan;
-  private final long rows;
-  private final List conditions;
-  private final boolean hasNoNulls;
-
-  private TopRows(
-      SortOrder order, SparkPlan scan, long rows, List conditions, boolean hasNoNulls) {
-    this.order = order;
-    this.scan = scan;
-    this.rows = rows;
-    this.conditions = conditions;
-    this.hasNoNulls = hasNoNulls;
-  }
-
   /**
-   * What a plan wants of the scan below; null: not that, or no file can be ruled out for it.
+   * Return what a plan needs of the scan below; null if it has another shape, or no file can be
+   * pruned.
    *
-   * <p>Where a join drops rows, how many are left of a file is not known. Of floating point nothing
-   * is: NaN is the greatest value, and not within bounds. Further columns of the order only decide
-   * between rows that are alike in the first.
+   * <p>If a join drops rows, it is unknown how many a file provides. Floating-point columns are not
+   * supported: NaN is their max, and is missing in bounds. Further sort columns only break ties.
    *
-   * <p>Without an order any rows will do, but only of an answer: what reads the same LIMIT twice, as
-   * MERGE does of its source, counts on the same rows. Without conditions Spark stops at the first
-   * files by itself.
+   * <p>Without an order any rows will do, but only for the result of a query: a plan that reads the
+   * same LIMIT twice, as MERGE reads its source, relies on the same rows. Without conditions Spark
+   * stops at the first files automatically.
    */
   public static TopRows of(SparkPlan plan) {
-    if (plan instanceof CollectLimitExec) {
-      CollectLimitExec some = (CollectLimitExec) plan;
-      TopRows top = some.limit() < 1 ? null : of(plan, null, some.limit());
+    if (plan instanceof CollectLimitExec limit) {
+      TopRows top = limit.limit() < 1 ? null : of(plan, null, limit.limit());
       return top == null || top.conditions.isEmpty() ? null : top;
     }
-    if (!(plan instanceof TakeOrderedAndProjectExec)) return null;
-    TakeOrderedAndProjectExec top = (TakeOrderedAndProjectExec) plan;
+    if (!(plan instanceof TakeOrderedAndProjectExec top)) return null;
     SortOrder order = top.sortOrder().head();
     boolean isColumn = order.child() instanceof AttributeReference;
     return isColumn && !ValueTypes.isFloating(order.child().dataType())
@@ -70,67 +60,53 @@ public final class TopRows {
         : null;
   }
 
-  /** `rows` includes those that an OFFSET leaves out. */
   private static TopRows of(SparkPlan plan, SortOrder order, int rows) {
-    List all = new ArrayList();
-    SparkPlan below = null;
-    // Another limit on the way drops rows, and so all of a file, whatever it orders by.
-    SparkPlan next = plan.children().apply(0);
-    for (; next != null; next = below(next, order == null)) {
-      if (next instanceof FilterExec) {
-        all.addAll(Conditions.conjuncts(((FilterExec) next).condition()));
-      }
-      below = next;
+    List<Expression> all = new ArrayList<>();
+    SparkPlan scan = null;
+    // Another limit on the way drops rows, perhaps all of a file, whatever it orders by.
+    for (SparkPlan next = plan.children().head(); next != null; next = below(next, order == null)) {
+      if (next instanceof FilterExec filter) all.addAll(Conditions.conjuncts(filter.condition()));
+      scan = next;
     }
-    if (!below.children().isEmpty()) return null;
+    if (!scan.children().isEmpty()) return null;
     Attribute column = order == null ? null : (Attribute) order.child();
-    if (column != null && !below.outputSet().contains(column)) return null;
-    List conditions = new ArrayList();
+    if (column != null && !scan.outputSet().contains(column)) return null;
+    List<Expression> conditions = new ArrayList<>();
     boolean hasNoNulls = false;
-    for (int i = 0; i < all.size(); i++) {
-      Expression condition = (Expression) all.get(i);
+    for (Expression condition : all) {
       if (isOfDeletes(condition)) continue;
-      boolean isThere = condition instanceof IsNotNull;
-      if (!isThere && !(condition instanceof BinaryComparison)) return null;
-      // A column that is made on the way may have the name of one of the table's.
-      if (!condition.references().subsetOf(below.outputSet())) return null;
-      boolean isOwn = column != null && condition.references().contains(column);
-      hasNoNulls |= isOwn && !(condition instanceof EqualNullSafe);
-      if (!isOwn || !isThere) conditions.add(condition);
+      boolean isNotNull = condition instanceof IsNotNull;
+      if (!isNotNull && !(condition instanceof BinaryComparison)) return null;
+      // A column that the plan computes may have the name of one of the table's.
+      if (!condition.references().subsetOf(scan.outputSet())) return null;
+      boolean isOnColumn = column != null && condition.references().contains(column);
+      hasNoNulls |= isOnColumn && !(condition instanceof EqualNullSafe);
+      if (!isOnColumn || !isNotNull) conditions.add(condition);
     }
-    return new TopRows(order, below, rows, conditions, hasNoNulls);
+    return new TopRows(order, scan, rows, conditions, hasNoNulls);
   }
 
-  /** Whether a condition is Delta's own, that a row is not deleted: those that are do not count
-      as rows of a file. */
+  /** Whether a condition is Delta's own that a row is not deleted. Deleted rows do not count as
+      rows of a file. */
   private static boolean isOfDeletes(Expression condition) {
-    if (!(condition instanceof EqualTo)) return false;
-    Expression column = ((EqualTo) condition).left();
-    return column instanceof AttributeReference
-        && ((AttributeReference) column).name().equals(IS_DELETED);
+    return condition instanceof EqualTo equal && equal.left() instanceof AttributeReference column
+        && column.name().equals(IS_DELETED);
   }
 
-  /** What a node has its rows from, if none is lost on the way but by a filter; else null. */
+  /** Return the child that provides the rows of a node, if only a filter drops any; else null. */
   private static SparkPlan below(SparkPlan plan, boolean isUnordered) {
-    int side = 0;
-    if (plan instanceof BroadcastHashJoinExec) {
-      JoinType type = ((BroadcastHashJoinExec) plan).joinType();
-      boolean isLeft = type == LeftOuter$.MODULE$ || type instanceof ExistenceJoin;
-      if (!isLeft && type != RightOuter$.MODULE$) return null;
-      side = isLeft ? 0 : 1;
-    } else if (!(plan instanceof ProjectExec || plan instanceof FilterExec
-        || isUnordered && plan instanceof LocalLimitExec)) {
-      return null;
+    if (plan instanceof BroadcastHashJoinExec join) {
+      if (join.joinType() == RightOuter$.MODULE$) return join.right();
+      boolean keepsLeft =
+          join.joinType() == LeftOuter$.MODULE$ || join.joinType() instanceof ExistenceJoin;
+      return keepsLeft ? join.left() : null;
     }
-    return plan.children().apply(side);
+    boolean keepsRows = plan instanceof ProjectExec || plan instanceof FilterExec
+        || isUnordered && plan instanceof LocalLimitExec;
+    return keepsRows ? plan.children().head() : null;
   }
 
-  /** The node that reads the table. */
-  public SparkPlan scan() {
-    return scan;
-  }
-
-  /** What is ordered first; null: any rows will do. */
+  /** Return the first sort column; null if any rows will do. */
   public Attribute column() {
     return order == null ? null : (Attribute) order.child();
   }
@@ -139,22 +115,13 @@ public final class TopRows {
     return order.direction() == Ascending$.MODULE$;
   }
 
-  /** Whether rows without a value come first; false also where they are filtered. */
+  /** Whether rows with null come first, and no filter removes them. */
   public boolean nullsFirst() {
     return order.nullOrdering() == NullsFirst$.MODULE$ && !hasNoNulls;
   }
 
-  /** What the rows are filtered by, other than that the column has a value. */
-  public List conditions() {
-    return conditions;
-  }
-
-  /** How many rows are wanted. */
-  public long rows() {
-    return rows;
-  }
-
-  /** In words, for explain. */
+  /** Return the text for explain. */
+  @Override
   public String toString() {
     if (order == null) return "LIMIT ?";
     return "ORDER BY " + Conditions.shape(column()) + (isAscending() ? "" : " DESC") + " LIMIT ?";

@@ -1,10 +1,9 @@
 package rewrite.jvm.predicate;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Collections;
-import java.util.Iterator;
 import java.util.List;
+import java.util.Objects;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
@@ -13,54 +12,47 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** "These columns of a row are one of these tuples", in none of which is a null. */
+/** The condition that some columns have one of some tuples, none of which contains a null. The
+    columns are expressions; some may be no columns of the table. */
 public final class Tuples {
-  private final List columns;
-  private final List rows;
+  private final List<Expression> columns;
+  private final List<InternalRow> rows;
   private final String dimension;
 
-  /** Of keys of a join, where a null matches nothing; `rows` may have some. */
-  public Tuples(List columns, Collection rows, String dimension) {
+  /** Takes the keys of a join, where a tuple with a null matches nothing. */
+  public Tuples(List<Expression> columns, Collection<InternalRow> rows, String dimension) {
     this.columns = columns;
-    this.rows = new ArrayList(rows.size());
+    this.rows = rows.stream().filter(row -> row != null && !row.anyNull()).toList();
     this.dimension = dimension;
-    for (Iterator each = rows.iterator(); each.hasNext(); ) {
-      InternalRow row = (InternalRow) each.next();
-      if (row != null && !row.anyNull()) this.rows.add(row);
-    }
   }
 
   /**
-   * What `(a, b) IN ((1, 2), (3, 4))` and `(a, b) = (1, 2)` imply; null: a condition is neither.
+   * Return what `(a, b) IN ((1, 2), (3, 4))` and `(a, b) = (1, 2)` imply; null for any other
+   * condition.
    *
-   * <p>Structs are equal where both have a null, and never equal to null: so not of tuples with a
-   * null, and what holds where the condition is false is not known from this.
+   * <p>Structs with nulls in the same places are equal, so tuples with a null are not supported.
+   * The negation of the condition is not the negation of this.
    */
   static Tuples of(Expression condition) {
     if (condition.children().isEmpty()) return null;
-    Object struct = condition.children().apply(0);
-    if (!(struct instanceof CreateNamedStruct)) return null;
-    List values = ListedValues.in(condition);
-    if (values == null && condition instanceof EqualTo) {
-      Expression other = ((EqualTo) condition).right();
-      if (other instanceof Literal) values = Collections.singletonList(((Literal) other).value());
+    if (!(condition.children().head() instanceof CreateNamedStruct struct)) return null;
+    List<Object> values = ListedValues.in(condition);
+    if (values == null && condition instanceof EqualTo equal
+        && equal.right() instanceof Literal literal) {
+      values = Collections.singletonList(literal.value());
     }
     if (values == null) return null;
-    int listed = 0;
-    for (int i = 0; i < values.size(); i++) {
-      if (values.get(i) != null) listed++;
-    }
-    List columns = ScalaInterop.list(((CreateNamedStruct) struct).valExprs());
-    Tuples out = new Tuples(columns, values, "");
-    return out.rows.size() < listed ? null : out;
+    List<InternalRow> rows =
+        values.stream().filter(Objects::nonNull).map(InternalRow.class::cast).toList();
+    Tuples tuples = new Tuples(ScalaInterop.asJava(struct.valExprs()), rows, "");
+    return tuples.rows.size() < rows.size() ? null : tuples;
   }
 
-  /** Expressions, of which some may be no columns. */
-  public List columns() {
+  public List<Expression> columns() {
     return columns;
   }
 
-  public List rows() {
+  public List<InternalRow> rows() {
     return rows;
   }
 
@@ -68,13 +60,9 @@ public final class Tuples {
     return dimension;
   }
 
-  /** The values of one of the columns, row by row. */
-  List values(int column) {
-    DataType type = ((Expression) columns.get(column)).dataType();
-    List out = new ArrayList(rows.size());
-    for (int i = 0; i < rows.size(); i++) {
-      out.add(((InternalRow) rows.get(i)).get(column, type));
-    }
-    return out;
+  /** Return the values of a column, row by row. */
+  List<Object> values(int column) {
+    DataType type = columns.get(column).dataType();
+    return rows.stream().map(row -> row.get(column, type)).toList();
   }
 }

@@ -1,5 +1,6 @@
 package rewrite.jvm.predicate;
 
+import java.math.BigInteger;
 import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.ByteType;
@@ -15,55 +16,54 @@ import org.apache.spark.sql.types.StringType$;
 import org.apache.spark.sql.types.TimestampNTZType;
 import org.apache.spark.sql.types.TimestampType;
 
-/** What Catalyst values of a type are inside. */
+/** Classifies types by the Catalyst values that they have. */
 public final class ValueTypes {
-  /** A day of times, which are in microseconds. */
+  /** A day in microseconds, the unit of timestamps. */
   static final long DAY = 86400L * 1000000L;
 
   private ValueTypes() {}
 
-  /** Whether they are integers: so are dates and times. */
+  /** Whether values are integers, as dates and timestamps are. */
   public static boolean isCounted(DataType type) {
     return type instanceof IntegralType || isTime(type);
   }
 
-  /** Whether they are dates or times. */
+  /** Whether values are dates or timestamps. */
   static boolean isTime(DataType type) {
     return type instanceof DateType || type instanceof TimestampType
         || type instanceof TimestampNTZType;
   }
 
-  /** Whether one may be NaN, which is the greatest value to Spark, and not within bounds. */
+  /** Whether a value may be NaN, which is the max to Spark and is missing in bounds. */
   public static boolean isFloating(DataType type) {
     return type instanceof DoubleType || type instanceof FloatType;
   }
 
-  /** Whether values that are equal are the same bit by bit: zeros of floats and collated text are
-      not. */
+  /** Whether equal values have equal bits, unlike the zeros of floats and collated texts. */
   public static boolean isExact(DataType type) {
     return isCounted(type) || type instanceof DecimalType || type instanceof BooleanType
         || type instanceof BinaryType || type.equals(StringType$.MODULE$);
   }
 
-  /** Whether each value has its place among the integers from `least` to `greatest`, in order. */
+  /** Whether values map to the integers from `minPlace` to `maxPlace`, in order. */
   static boolean isOrdinal(DataType type) {
     return isCounted(type) || isFloating(type)
-        || type instanceof DecimalType && ((DecimalType) type).precision() <= 18;
+        || type instanceof DecimalType decimal && decimal.precision() <= 18;
   }
 
-  /** The place of the least value of a type. */
-  static long least(DataType type) {
-    if (type instanceof DecimalType) return -greatest(type);
+  /** Return the place of the min of a type. */
+  static long minPlace(DataType type) {
+    if (type instanceof DecimalType) return -maxPlace(type);
     if (type instanceof FloatType) return place(Float.floatToIntBits(Float.NEGATIVE_INFINITY));
     return type instanceof DoubleType
         ? place(Double.doubleToLongBits(Double.NEGATIVE_INFINITY))
         : Long.MIN_VALUE >> 64 - 8 * type.defaultSize();
   }
 
-  /** The place of the greatest value of a type, which is NaN where there is one. */
-  static long greatest(DataType type) {
-    if (type instanceof DecimalType) {
-      return java.math.BigInteger.TEN.pow(((DecimalType) type).precision()).longValue() - 1;
+  /** Return the place of the max of a type, which is NaN for floating point. */
+  static long maxPlace(DataType type) {
+    if (type instanceof DecimalType decimal) {
+      return BigInteger.TEN.pow(decimal.precision()).longValue() - 1;
     }
     if (type instanceof FloatType) return place(Float.floatToIntBits(Float.NaN));
     return type instanceof DoubleType
@@ -71,7 +71,7 @@ public final class ValueTypes {
         : Long.MAX_VALUE >> 64 - 8 * type.defaultSize();
   }
 
-  /** The bits of a number as a place, and back: those of negative numbers count the other way. */
+  /** Convert the bits of a floating-point number to a place and back; reverses negative numbers. */
   private static long place(long bits) {
     return bits ^ bits >> 63 & Long.MAX_VALUE;
   }
@@ -80,17 +80,21 @@ public final class ValueTypes {
     return bits ^ bits >> 31 & Integer.MAX_VALUE;
   }
 
-  /** The value at a place, as Catalyst has it. */
+  /** Return the Catalyst value at a place. */
   static Object value(DataType type, long at) {
-    if (type instanceof DecimalType) {
-      DecimalType own = (DecimalType) type;
-      return Decimal$.MODULE$.createUnsafe(at, own.precision(), own.scale());
+    if (type instanceof DecimalType decimal) {
+      return Decimal$.MODULE$.createUnsafe(at, decimal.precision(), decimal.scale());
     }
-    if (type instanceof DoubleType) return Double.valueOf(Double.longBitsToDouble(place(at)));
-    if (type instanceof FloatType) return Float.valueOf(Float.intBitsToFloat(place((int) at)));
-    if (type.defaultSize() == 8) return Long.valueOf(at);
-    return type instanceof ShortType ? (Object) Short.valueOf((short) at)
-        : type instanceof ByteType ? (Object) Byte.valueOf((byte) at)
-        : (Object) Integer.valueOf((int) at);
+    if (type instanceof DoubleType) return Double.longBitsToDouble(place(at));
+    if (type instanceof FloatType) return Float.intBitsToFloat(place((int) at));
+    return integer(type, at);
+  }
+
+  /** Return an integer as Catalyst boxes it for an integral type, a date or a timestamp. */
+  static Object integer(DataType type, long value) {
+    if (type instanceof ByteType) return (byte) value;
+    if (type instanceof ShortType) return (short) value;
+    if (type.defaultSize() == 4) return (int) value;
+    return value;
   }
 }

@@ -30,6 +30,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.predicate.ColumnRef;
 
 /**
  * What a read of a Delta table tells about the table. Loaded only where Delta is.
@@ -234,11 +235,10 @@ public final class DeltaSource extends FileSource {
     return MessageWriter.dotted(fields.stream().map(DeltaSource::physicalName).toList());
   }
 
-  @Override public Map<String, Object> describe(List<String> path, DataType type) {
+  @Override public ColumnRef describe(List<String> path, DataType type) {
     String identity = identity(path);
     if (identity == null) return null;
-    return MessageWriter.column(
-        identity, fields(path).stream().map(StructField::name).toList(), type);
+    return ColumnRef.of(identity, fields(path).stream().map(StructField::name).toList(), type);
   }
 
   /** Returns the fields from the table down to the column; null if there is none. */

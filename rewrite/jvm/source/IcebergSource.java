@@ -22,7 +22,6 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Failures;
-import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.ColumnResolver;
@@ -172,11 +171,6 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   @Override public String identity(List<String> path) {
     Types.NestedField field = field(path);
     return field == null ? null : IcebergIdentity.of(table, field.fieldId());
-  }
-
-  @Override public Map<String, Object> describe(List<String> path, DataType type) {
-    String identity = identity(path);
-    return identity == null ? null : MessageWriter.column(identity, path, type);
   }
 
   private Types.NestedField field(List<String> path) {

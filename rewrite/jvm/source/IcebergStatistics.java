@@ -30,6 +30,7 @@ import org.apache.spark.sql.types.Decimal$;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
+import rewrite.jvm.predicate.Range;
 
 /** What the manifests of an Iceberg table know of its files: partitions and bounds. */
 final class IcebergStatistics {
@@ -83,18 +84,17 @@ final class IcebergStatistics {
       String name, KeyRanges ranges, PartitionSpec spec, Types.NestedField field) {
     List<Object> values = new ArrayList<>();
     Expression any = Expressions.alwaysFalse();
-    for (Object each : ranges.asked().pairs()) {
-      Object[] pair = (Object[]) each;
-      if (KeyRanges.isSingle(pair[0], pair[1])) {
-        values.add(pair[0]);
+    for (Range range : ranges.asked().ranges()) {
+      if (range.isSingle()) {
+        values.add(range.min());
         continue;
       }
       Expression all = Expressions.alwaysTrue();
-      if (pair[0] != null && !IcebergTransforms.mayOverflow(spec, field, pair[0])) {
-        all = Expressions.and(all, Expressions.greaterThanOrEqual(name, literal(pair[0])));
+      if (range.min() != null && !IcebergTransforms.mayOverflow(spec, field, range.min())) {
+        all = Expressions.and(all, Expressions.greaterThanOrEqual(name, literal(range.min())));
       }
-      if (pair[1] != null && !IcebergTransforms.mayOverflow(spec, field, pair[1])) {
-        all = Expressions.and(all, Expressions.lessThanOrEqual(name, literal(pair[1])));
+      if (range.max() != null && !IcebergTransforms.mayOverflow(spec, field, range.max())) {
+        all = Expressions.and(all, Expressions.lessThanOrEqual(name, literal(range.max())));
       }
       any = Expressions.or(any, all);
     }

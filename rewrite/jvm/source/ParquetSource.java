@@ -3,7 +3,6 @@ package rewrite.jvm.source;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
-import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -175,10 +174,5 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
       within = struct.apply(name).dataType();
     }
     return (isPartition(path) ? "/" : "") + MessageWriter.dotted(path);
-  }
-
-  @Override public Map<String, Object> describe(List<String> path, DataType type) {
-    String identity = identity(path);
-    return identity == null ? null : MessageWriter.column(identity, path, type);
   }
 }

@@ -100,9 +100,8 @@ public final class TableStatistics {
 
   /** Whether to wait for the values of subqueries in some conditions: the index, or the table, can
       be asked about what they are compared with. A scan that waits equals no copy. */
-  @SuppressWarnings("unchecked")
   public boolean areAwaited(ScanSource read, List<Expression> filters) {
-    return ((List<Expression>) ScalarSubqueries.of(filters)).stream()
+    return ScalarSubqueries.of(filters).stream()
         .flatMap(late -> ScalaInterop.<Expression>asJava(late.children()).stream())
         .anyMatch(
             side ->
