@@ -425,7 +425,7 @@ class TestCommand:
         with pytest.raises(SystemExit) as ended:
             main(["refresh", str(folder), "--without-spark", "--conf", "spark.master=local"])
         assert ended.value.code == 2
-        assert "spark.master needs a Spark session" in capsys.readouterr().err
+        assert "spark.master requires a Spark session" in capsys.readouterr().err
 
 
 def test_a_path_that_delta_rs_takes_for_another(tmp_path: Path) -> None:
