@@ -228,7 +228,7 @@ def test_a_file_with_a_row_that_fails_is_unknown_for_that_expression(spark):
         ("variant_get(parse_json(s), '$.a', 'string')", "not among the functions"),
         ("size(l)", "not among the functions"),
         ("repeat(s, 9)", "repeat is not among the functions"),
-        (f"concat(s, '{'x' * 2100}')", "at most 2,000 characters"),
+        (f"concat(s, '{'x' * 2100}')", "the maximum is 2,000"),
         ("reverse(" * 70 + "s" + ")" * 70, "too long"),
     ],
 )
