@@ -35,7 +35,7 @@ demo-catalog: install  ## an Iceberg REST catalog with the planning service in f
 
 NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: jars  ## lint, types, tests without a JVM, and one of each index type, format, store, join form
 	$(MAKE) --jobs 3 --output-sync=target lint types test-fast

@@ -51,12 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
         subprocess.run([sys.executable, builder], check=True)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests by the processes they start, assign them to processes, and order their files.
-
-    One process runs a whole file, so that its fixtures are made once. All smoke tests share one
-    process: they are too few to pay for a second JVM, and unit tests keep the other one busy.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the processes they start, and run the files with most Spark tests first."""
     sizes = Counter[Path]()
     for item in items:
         for fixture in getattr(item, "fixturenames", ()):
@@ -65,9 +61,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks = {mark.name for mark in item.iter_markers()}
         if not marks & {"spark", "opensearch", "process"}:
             item.add_marker("unit")
-        if config.pluginmanager.hasplugin("xdist"):
-            smoke = "smoke" in marks and "opensearch" not in marks
-            item.add_marker(pytest.mark.xdist_group("smoke" if smoke else item.path.stem))
         sizes[item.path] += "spark" in marks
     # With two test processes, a large file that starts last would leave one of them idle.
     items.sort(key=lambda item: -sizes[item.path])
