@@ -98,7 +98,7 @@ def test_prometheus(spark: SparkSession, table: str) -> None:
     value = registry.get_sample_value("skipping_fallbacks_total", reason)
     assert value == now.fallbacks[reason["reason"]]
     text = generate_latest(registry).decode()
-    assert "# HELP skipping_alarms_total pruned files that hold a match, a fault" in text
+    assert "# HELP skipping_alarms_total wrongly pruned files" in text
     assert f'skipping_lookup_seconds_total{{table="{NAME}"}}' in text
 
 
