@@ -103,11 +103,11 @@ public final class RowOracle implements ColumnResolver {
       int at = names.indexOf(((AttributeReference) e).name());
       return new BoundReference(at, e.dataType(), true);
     }
-    List children = ScalaInterop.list(e.children());
+    List children = ScalaInterop.asJava(e.children());
     for (int i = 0; i < children.size(); i++) {
       children.set(i, bound((Expression) children.get(i)));
     }
-    return (Expression) e.withNewChildren(ScalaInterop.seq(children));
+    return (Expression) e.withNewChildren(ScalaInterop.asScala(children));
   }
 
   /** What BoundRule makes of each row, whose two columns are the bounds of a column of a type, as
@@ -137,7 +137,7 @@ public final class RowOracle implements ColumnResolver {
   /** An expression over the rows as it is optimised; null: Spark has no such one, or a constant. */
   public Expression expression(Dataset frame, String sql) {
     try {
-      Dataset made = frame.selectExpr(ScalaInterop.seq(Collections.singletonList(sql + " AS v")));
+      Dataset made = frame.selectExpr(ScalaInterop.asScala(Collections.singletonList(sql + " AS v")));
       LogicalPlan plan = made.queryExecution().optimizedPlan();
       if (!(plan instanceof Project)) return null;
       Expression e = (Expression) ((Project) plan).projectList().head();

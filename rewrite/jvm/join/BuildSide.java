@@ -107,7 +107,7 @@ public class BuildSide {
   }
 
   private static String names(LogicalPlan plan) {
-    List leaves = ScalaInterop.list(plan.collectLeaves());
+    List leaves = ScalaInterop.asJava(plan.collectLeaves());
     StringBuilder out = new StringBuilder();
     for (int i = 0; i < leaves.size(); i++) {
       String name = name((LogicalPlan) leaves.get(i));
@@ -125,7 +125,7 @@ public class BuildSide {
       }
       if (relation.relation() instanceof HadoopFsRelation) {
         HadoopFsRelation files = (HadoopFsRelation) relation.relation();
-        List roots = ScalaInterop.list(files.location().rootPaths());
+        List roots = ScalaInterop.asJava(files.location().rootPaths());
         if (!roots.isEmpty()) return ((org.apache.hadoop.fs.Path) roots.get(0)).getName();
       }
     }
@@ -170,7 +170,7 @@ public class BuildSide {
   /** `above` are conditions directly above the plan. */
   private static scala.math.BigInt price(
       LogicalPlan plan, ScanShare left, List above, int times) {
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     if (children.isEmpty()) {
       scala.math.BigInt all = plan.stats().sizeInBytes();
       double share = left == null ? 1 : left.of(plan, above);
@@ -246,7 +246,7 @@ public class BuildSide {
   private static String refusal(LogicalPlan plan) {
     if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
     if (holdsKeys(plan)) return "the dimension waits for the keys of another one";
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     for (int i = 0; i < children.size(); i++) {
       String refusal = refusal((LogicalPlan) children.get(i));
       if (refusal != null) return refusal;
@@ -271,7 +271,7 @@ public class BuildSide {
   /** The condition on a column of the other side. */
   Expression on(Expression column, ExprId id, boolean onlyInBroadcast) {
     return DynamicKeys.of(
-        asked(column), plan, ScalaInterop.seq(keys), index, onlyInBroadcast, id);
+        asked(column), plan, ScalaInterop.asScala(keys), index, onlyInBroadcast, id);
   }
 
   /** What of a column has to be one of the keys. */
@@ -281,7 +281,7 @@ public class BuildSide {
 
   /** Whether two stand for the same keys. */
   public boolean is(DynamicPruningSubquery there, Expression column) {
-    List theirs = ScalaInterop.list(there.buildKeys());
+    List theirs = ScalaInterop.asJava(there.buildKeys());
     if (!there.pruningKey().semanticEquals(asked(column)) || theirs.size() != keys.size()) {
       return false;
     }
@@ -302,7 +302,7 @@ public class BuildSide {
     LogicalPlan least = plan;
     AttributeSet needed = key().references();
     while (true) {
-      List children = ScalaInterop.list(part.children());
+      List children = ScalaInterop.asJava(part.children());
       boolean passes =
           part instanceof Project
               || part instanceof Filter
@@ -355,10 +355,10 @@ public class BuildSide {
             withoutKeys(dim), plan, Inner$.MODULE$,
             scala.Option.apply(new org.apache.spark.sql.catalyst.expressions.EqualTo(key, key())),
             JoinHint$.MODULE$.NONE());
-    List output = new ArrayList(ScalaInterop.list(column.references().toSeq()));
+    List output = new ArrayList(ScalaInterop.asJava(column.references().toSeq()));
     BuildSide through =
         new BuildSide(
-            new Project(ScalaInterop.seq(output), joined), Collections.singletonList(column), 0,
+            new Project(ScalaInterop.asScala(output), joined), Collections.singletonList(column), 0,
             false);
     through.hops = hops + 1;
     through.strict = strict;

@@ -48,7 +48,7 @@ final class CommandCounts {
       Expression condition = ((Filter) plan).condition();
       LogicalPlan child = ((Filter) plan).child();
       if (condition instanceof Attribute && child instanceof Project) {
-        java.util.List columns = ScalaInterop.list(((Project) child).projectList());
+        java.util.List columns = ScalaInterop.asJava(((Project) child).projectList());
         for (int i = 0; i < columns.size(); i++) {
           if (!(columns.get(i) instanceof Alias)) continue;
           Alias alias = (Alias) columns.get(i);

@@ -17,7 +17,7 @@ final class EquiJoins {
   /** One side's keys of what ExtractEquiJoinKeys found. */
   static List keys(scala.Option found, boolean left) {
     scala.Tuple8 parts = (scala.Tuple8) found.get();
-    return ScalaInterop.list((scala.collection.Iterable) (left ? parts._2() : parts._3()));
+    return ScalaInterop.asJava((scala.collection.Iterable) (left ? parts._2() : parts._3()));
   }
 
   /** What a join is called, for people. */

@@ -84,7 +84,7 @@ public final class JoinPruningRule extends Rule {
       return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
     } catch (Throwable failure) {
       String reason = "looking for them failed: " + Failures.forgive(failure);
-      List leaves = ScalaInterop.list(((LogicalPlan) plan).collectLeaves());
+      List leaves = ScalaInterop.asJava(((LogicalPlan) plan).collectLeaves());
       for (int i = 0; i < leaves.size(); i++) {
         ScanNotes.add((LogicalPlan) leaves.get(i), reason);
       }
@@ -103,7 +103,7 @@ public final class JoinPruningRule extends Rule {
       not for us to touch, and its rows are not those of the batch. */
   private static boolean hasState(LogicalPlan plan, boolean isRoot) {
     if (!plan.isStreaming()) return false;
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     boolean byRow =
         children.isEmpty() || plan instanceof Project || plan instanceof Filter
             || plan instanceof Join && !areStreams(children)
@@ -153,7 +153,7 @@ public final class JoinPruningRule extends Rule {
       if (now instanceof Filter && ScanSources.isScan(((Filter) now).child())) {
         now = TupleSide.added((Filter) now, feedback);
       }
-      List children = ScalaInterop.list(now.children());
+      List children = ScalaInterop.asJava(now.children());
       boolean changed = false;
       for (int i = 0; i < children.size(); i++) {
         LogicalPlan child = (LogicalPlan) children.get(i);
@@ -161,7 +161,7 @@ public final class JoinPruningRule extends Rule {
         changed |= visited != child;
         children.set(i, visited);
       }
-      return changed ? now.withNewChildren(ScalaInterop.seq(children)) : now;
+      return changed ? now.withNewChildren(ScalaInterop.asScala(children)) : now;
     }
 
     private LogicalPlan join(Join join) {
@@ -223,8 +223,8 @@ public final class JoinPruningRule extends Rule {
       scala.Option found = ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join);
       if (found.isEmpty()) return;
       scala.Tuple2 keys = (scala.Tuple2) found.get();
-      List left = ScalaInterop.list((scala.collection.Iterable) keys._1());
-      List right = ScalaInterop.list((scala.collection.Iterable) keys._2());
+      List left = ScalaInterop.asJava((scala.collection.Iterable) keys._1());
+      List right = ScalaInterop.asJava((scala.collection.Iterable) keys._2());
       BuildSide dimension = new BuildSide(join.right(), right, 0, false);
       pushdown(dimension, join.left())
           .note(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
@@ -331,14 +331,14 @@ public final class JoinPruningRule extends Rule {
       try {
         org.apache.spark.sql.ExperimentalMethods methods =
             ((org.apache.spark.sql.SparkSession) session).experimental();
-        List rules = ScalaInterop.list(methods.extraOptimizations());
+        List rules = ScalaInterop.asJava(methods.extraOptimizations());
         boolean there = false;
         for (int i = 0; i < rules.size(); i++) {
           there |= rule.is(rules.get(i));
         }
         if (!there) {
           rules.add(rule);
-          methods.extraOptimizations_$eq(ScalaInterop.seq(rules));
+          methods.extraOptimizations_$eq(ScalaInterop.asScala(rules));
         }
       } catch (Throwable failure) {
         Failures.forgive(failure); // else joins of this session provide no keys

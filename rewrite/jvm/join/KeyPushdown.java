@@ -147,7 +147,7 @@ public final class KeyPushdown {
     LogicalPlan now = on(child, key);
     List one = new ArrayList();
     one.add(now);
-    return now == child ? plan : plan.withNewChildren(ScalaInterop.seq(one));
+    return now == child ? plan : plan.withNewChildren(ScalaInterop.asScala(one));
   }
 
   private LogicalPlan filter(Filter filter, Expression key) {
@@ -161,7 +161,7 @@ public final class KeyPushdown {
   }
 
   private LogicalPlan project(Project project, Expression key) {
-    List list = ScalaInterop.list(project.projectList());
+    List list = ScalaInterop.asJava(project.projectList());
     boolean isMarked = false;
     for (int i = 0; i < list.size(); i++) {
       Expression column = (Expression) list.get(i);
@@ -177,7 +177,7 @@ public final class KeyPushdown {
   }
 
   private static boolean isOfCommand(LogicalPlan plan) {
-    List leaves = ScalaInterop.list(plan.collectLeaves());
+    List leaves = ScalaInterop.asJava(plan.collectLeaves());
     return leaves.size() == 1 && ScanSources.isOfCommand((LogicalPlan) leaves.get(0));
   }
 
@@ -212,7 +212,7 @@ public final class KeyPushdown {
   }
 
   private LogicalPlan aggregate(Aggregate aggregate, Expression key) {
-    Expression below = through(key, ScalaInterop.list(aggregate.aggregateExpressions()));
+    Expression below = through(key, ScalaInterop.asJava(aggregate.aggregateExpressions()));
     return isIn(aggregate.groupingExpressions(), below)
         ? child(aggregate, below)
         : refuse(aggregate, key, "an aggregate by other columns stands below the join");
@@ -221,7 +221,7 @@ public final class KeyPushdown {
   /** Whether rows are taken together only where they have the key in common: then whole groups go,
       or none. */
   private static boolean isIn(scala.collection.Iterable groups, Expression key) {
-    List columns = ScalaInterop.list(groups);
+    List columns = ScalaInterop.asJava(groups);
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.get(i);
       if (column.semanticEquals(key) || column.semanticEquals(Inversion.column(key))) return true;
@@ -253,8 +253,8 @@ public final class KeyPushdown {
   /** Each row becomes rows that have its key, or, of ROLLUP and the like, none: these have no
       partner, whatever they count, where a null equals nothing. */
   private LogicalPlan expand(Expand expand, Expression key) {
-    List output = ScalaInterop.list(expand.output());
-    List projections = ScalaInterop.list(expand.projections());
+    List output = ScalaInterop.asJava(expand.output());
+    List projections = ScalaInterop.asJava(expand.projections());
     boolean isBare = Casts.bare(key) instanceof Attribute;
     Map columns = new HashMap();
     for (int at = 0; at < output.size(); at++) {
@@ -276,8 +276,8 @@ public final class KeyPushdown {
   }
 
   private LogicalPlan union(Union union, Expression key) {
-    List output = ScalaInterop.list(union.output());
-    List legs = ScalaInterop.list(union.children());
+    List output = ScalaInterop.asJava(union.output());
+    List legs = ScalaInterop.asJava(union.children());
     boolean changed = false;
     for (int i = 0; i < legs.size(); i++) {
       LogicalPlan leg = (LogicalPlan) legs.get(i);
@@ -289,7 +289,7 @@ public final class KeyPushdown {
       changed |= now != leg;
       legs.set(i, now);
     }
-    return changed ? union.withNewChildren(ScalaInterop.seq(legs)) : union;
+    return changed ? union.withNewChildren(ScalaInterop.asScala(legs)) : union;
   }
 
   private LogicalPlan join(Join join, Expression key) {
@@ -444,7 +444,7 @@ public final class KeyPushdown {
   /** Notes on the scans below, those that could be pruned, why they have no keys; whether there are
       any. */
   boolean note(LogicalPlan plan, Expression key, String reason) {
-    List leaves = ScalaInterop.list(plan.collectLeaves());
+    List leaves = ScalaInterop.asJava(plan.collectLeaves());
     boolean found = false;
     for (int i = 0; i < leaves.size(); i++) {
       LogicalPlan leaf = (LogicalPlan) leaves.get(i);

@@ -17,7 +17,7 @@ final class PlanSize {
   /** Bytes of all that a plan reads. Estimates of joins are products, and of no use here. */
   static scala.math.BigInt bytes(LogicalPlan plan) {
     scala.math.BigInt sum = scala.math.BigInt.apply(0);
-    List leaves = ScalaInterop.list(plan.collectLeaves());
+    List leaves = ScalaInterop.asJava(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
       sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
     }

@@ -60,7 +60,7 @@ public final class PruningCost {
     for (int i = 0; i < conditions.size(); i++) {
       Expression condition = (Expression) conditions.get(i);
       if (condition instanceof IsNotNull || Conditions.dynamic(condition) != null) continue;
-      List columns = ScalaInterop.list(condition.references().toSeq());
+      List columns = ScalaInterop.asJava(condition.references().toSeq());
       for (int j = 0; j < columns.size(); j++) {
         List path = Conditions.path((Expression) columns.get(j));
         if (path == null || !read.isPartition(path)) return true;

@@ -94,7 +94,7 @@ final class RangeSide extends BuildSide {
       fields.add(Literal$.MODULE$.apply(KeyRanges.TO));
       fields.add(new KnownNullable(to));
     }
-    return new CreateNamedStruct(ScalaInterop.seq(fields));
+    return new CreateNamedStruct(ScalaInterop.asScala(fields));
   }
 
   /** What has to be within one of the ranges. */

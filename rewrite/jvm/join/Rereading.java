@@ -61,7 +61,7 @@ final class Rereading {
   static List inside(LogicalPlan plan) {
     return plan instanceof InMemoryRelation
         ? Collections.singletonList(cached(plan))
-        : ScalaInterop.list(plan.children());
+        : ScalaInterop.asJava(plan.children());
   }
 
   /** What in a plan may take long however few bytes it reads; null: nothing. A cache is filled
@@ -72,7 +72,7 @@ final class Rereading {
     if (plan instanceof Join && ExtractEquiJoinKeys$.MODULE$.unapply((Join) plan).isEmpty()) {
       return "a join of each row with each";
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     for (int i = 0; i < children.size(); i++) {
       String slow = slow((LogicalPlan) children.get(i));
       if (slow != null) return slow;
@@ -82,7 +82,7 @@ final class Rereading {
 
   private static boolean holdsCode(LogicalPlan plan) {
     if (plan instanceof ScriptTransformation || plan instanceof ObjectProducer) return true;
-    List expressions = ScalaInterop.list(plan.expressions());
+    List expressions = ScalaInterop.asJava(plan.expressions());
     for (int i = 0; i < expressions.size(); i++) {
       if (((Expression) expressions.get(i)).exists(new IsCode())) return true;
     }
@@ -106,7 +106,7 @@ final class Rereading {
       computed again. */
   static boolean isDeterministic(LogicalPlan plan) {
     if (!plan.resolved() || !plan.deterministic()) return false;
-    List leaves = ScalaInterop.list(plan.collectLeaves());
+    List leaves = ScalaInterop.asJava(plan.collectLeaves());
     for (int i = 0; i < leaves.size(); i++) {
       LogicalPlan leaf = (LogicalPlan) leaves.get(i);
       if (leaf instanceof InMemoryRelation && !isDeterministic(cached(leaf))) return false;
@@ -144,7 +144,7 @@ final class Rereading {
     }
     isCached |= plan instanceof InMemoryRelation;
     List parts = new ArrayList(inside(plan));
-    parts.addAll(ScalaInterop.list(plan.subqueries()));
+    parts.addAll(ScalaInterop.asJava(plan.subqueries()));
     for (int i = 0; i < parts.size(); i++) {
       String fleeting = fleeting((LogicalPlan) parts.get(i), strict, isCached);
       if (fleeting != null) return fleeting;
@@ -155,7 +155,7 @@ final class Rereading {
   /** Whether an aggregate takes texts together that are equal and yet not the same. Of 0.0 and -0.0,
       which Spark makes one before it compares them, it gives the same. */
   private static boolean groupsEquals(Aggregate aggregate) {
-    List columns = ScalaInterop.list(aggregate.groupingExpressions());
+    List columns = ScalaInterop.asJava(aggregate.groupingExpressions());
     for (int i = 0; i < columns.size(); i++) {
       DataType type = ((Expression) columns.get(i)).dataType();
       if (type.existsRecursively(new IsOfAnyCase())) return true;

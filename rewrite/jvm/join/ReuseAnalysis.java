@@ -35,7 +35,7 @@ public final class ReuseAnalysis {
   }
 
   private int count(LogicalPlan part) {
-    if (parts == null) parts = ScalaInterop.list(bare(query).collectWithSubqueries(new All()));
+    if (parts == null) parts = ScalaInterop.asJava(bare(query).collectWithSubqueries(new All()));
     LogicalPlan bare = bare(part);
     int count = 0;
     for (int i = 0; i < parts.size(); i++) {

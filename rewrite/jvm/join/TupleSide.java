@@ -82,6 +82,6 @@ final class TupleSide {
     return new Or(
         Literal$.MODULE$.TrueLiteral(),
         DynamicKeys.of(
-            TupleRow.row(columns), first.buildQuery(), ScalaInterop.seq(row), 0, false, id));
+            TupleRow.row(columns), first.buildQuery(), ScalaInterop.asScala(row), 0, false, id));
   }
 }

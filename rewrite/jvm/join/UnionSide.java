@@ -183,7 +183,7 @@ final class UnionSide extends BuildSide {
         if (!((Expression) own.get(i)).semanticEquals(column)) continue;
         List one = Collections.singletonList(others.get(i));
         used.add(join.joinType());
-        return plans.add(new Project(ScalaInterop.seq(one), join.right()));
+        return plans.add(new Project(ScalaInterop.asScala(one), join.right()));
       }
       return false;
     }
@@ -193,7 +193,7 @@ final class UnionSide extends BuildSide {
       Attribute key = ((LogicalPlan) plans.get(0)).output().apply(0);
       List all = new ArrayList(plans);
       if (!values.isEmpty()) all.add(given(key));
-      return new UnionSide(column, used, new Union(ScalaInterop.seq(all), false, false), key);
+      return new UnionSide(column, used, new Union(ScalaInterop.asScala(all), false, false), key);
     }
 
     private LocalRelation given(Attribute key) {
@@ -204,9 +204,9 @@ final class UnionSide extends BuildSide {
       Attribute output =
           new AttributeReference(
               key.name(), key.dataType(), true, Metadata.empty(),
-              NamedExpression$.MODULE$.newExprId(), ScalaInterop.seq(new ArrayList()));
+              NamedExpression$.MODULE$.newExprId(), ScalaInterop.asScala(new ArrayList()));
       return Nodes.relation(
-          ScalaInterop.seq(Collections.singletonList(output)), ScalaInterop.seq(rows));
+          ScalaInterop.asScala(Collections.singletonList(output)), ScalaInterop.asScala(rows));
     }
   }
 }

@@ -58,7 +58,7 @@ final class BroadcastKeys {
         }
       }
       SparkPlan next = null;
-      List children = ScalaInterop.list(part.children());
+      List children = ScalaInterop.asJava(part.children());
       for (int i = 0; i < children.size(); i++) {
         SparkPlan child = (SparkPlan) children.get(i);
         if (child.exists(new Is(scan))) next = child;
@@ -102,7 +102,7 @@ final class BroadcastKeys {
               ? HashJoin$.MODULE$.extractKeyExprAt(subquery.buildKeys(), index)
               : new BoundReference(index, type(index), true));
     }
-    UnsafeProjection project = UnsafeProjection$.MODULE$.create(ScalaInterop.seq(columns));
+    UnsafeProjection project = UnsafeProjection$.MODULE$.create(ScalaInterop.asScala(columns));
     scala.collection.Iterator keys = relation.keys();
     while (keys.hasNext()) {
       UnsafeRow row = project.apply((InternalRow) keys.next());

@@ -284,7 +284,7 @@ public final class JoinKeySet implements KeyValues {
   private Run start(IndexClient client) {
     Run run = new Run(this, client.maxBytes());
     run.session = in.plan().session();
-    run.sessionTags = ScalaInterop.list(Sessions.tags(run.session));
+    run.sessionTags = ScalaInterop.asJava(Sessions.tags(run.session));
     run.future = Sessions.submit(run.session, client.threads(), run);
     return run;
   }

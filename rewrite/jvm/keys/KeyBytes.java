@@ -98,7 +98,7 @@ final class KeyBytes {
     }
     columns.add(0, named(shortKey));
     InternalRow[] rows =
-        new ProjectExec(ScalaInterop.seq(columns), plan).executeTake(most + 1);
+        new ProjectExec(ScalaInterop.asScala(columns), plan).executeTake(most + 1);
     KeyBytes bytes = new KeyBytes(type, limit);
     List out = new ArrayList(rows.length);
     boolean areLong = false;
@@ -132,7 +132,7 @@ final class KeyBytes {
   private static Alias named(Expression column) {
     return new Alias(
         column, "key", NamedExpression$.MODULE$.newExprId(),
-        ScalaInterop.seq(Collections.EMPTY_LIST), scala.Option.empty(),
-        ScalaInterop.seq(Collections.EMPTY_LIST));
+        ScalaInterop.asScala(Collections.EMPTY_LIST), scala.Option.empty(),
+        ScalaInterop.asScala(Collections.EMPTY_LIST));
   }
 }

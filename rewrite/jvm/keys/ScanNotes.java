@@ -94,7 +94,7 @@ public final class ScanNotes {
   public static List leaves(SparkPlan scan) {
     return scan.logicalLink().isEmpty()
         ? new ArrayList()
-        : ScalaInterop.list(scan.logicalLink().get().collectLeaves());
+        : ScalaInterop.asJava(scan.logicalLink().get().collectLeaves());
   }
 
   /** Those of the scan that a physical one was planned from. */

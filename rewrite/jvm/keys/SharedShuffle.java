@@ -49,7 +49,7 @@ final class SharedShuffle {
   }
 
   private static SparkPlan with(SparkPlan plan, SparkPlan child) {
-    return plan.withNewChildren(ScalaInterop.seq(Collections.singletonList(child)));
+    return plan.withNewChildren(ScalaInterop.asScala(Collections.singletonList(child)));
   }
 
   /** An exchange of a plan that gives the dimension's rows. */
@@ -61,7 +61,7 @@ final class SharedShuffle {
       ShuffleExchangeExec found = (ShuffleExchangeExec) plan;
       return over(found, dimension).sameResult(found) ? found : null;
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     for (int i = 0; i < children.size(); i++) {
       ShuffleExchangeExec found = exchange((SparkPlan) children.get(i), dimension);
       if (found != null) return found;

@@ -25,7 +25,7 @@ public final class TupleRow {
       fields.add(Literal$.MODULE$.apply(FIELD + i));
       fields.add(new KnownNullable((Expression) columns.get(i)));
     }
-    return new CreateNamedStruct(ScalaInterop.seq(fields));
+    return new CreateNamedStruct(ScalaInterop.asScala(fields));
   }
 
   /** Whether an expression is such a row. */
@@ -47,7 +47,7 @@ public final class TupleRow {
 
   /** What a row is of. */
   static List columns(Expression row) {
-    List fields = ScalaInterop.list(row.children());
+    List fields = ScalaInterop.asJava(row.children());
     List out = new ArrayList();
     for (int i = 1; i < fields.size(); i += 2) {
       out.add(((Expression) fields.get(i)).children().apply(0));

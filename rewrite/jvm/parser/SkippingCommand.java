@@ -46,7 +46,7 @@ public final class SkippingCommand extends AbstractCommand {
   public scala.collection.immutable.List run(org.apache.spark.sql.SparkSession session) {
     Object result = statements.call(text, session);
     if (result instanceof String) reply(result);
-    return ScalaInterop.seq(((Dataset) result).collectAsList());
+    return ScalaInterop.asScala(((Dataset) result).collectAsList());
   }
 
   /** Python's reply, or the error it names. */

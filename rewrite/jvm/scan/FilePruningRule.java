@@ -84,7 +84,7 @@ public final class FilePruningRule extends Rule {
   /** The plan as it is, less the expressions of JoinPruningRule; its scans have the reason. */
   private SparkPlan withoutKeys(SparkPlan plan, String reason) {
     if (scans.of(plan) != null) ScanNotes.unpruned(plan, reason);
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     boolean changed = false;
     for (int i = 0; i < children.size(); i++) {
       SparkPlan child = withoutKeys((SparkPlan) children.get(i), reason);
@@ -92,7 +92,7 @@ public final class FilePruningRule extends Rule {
       children.set(i, child);
     }
     SparkPlan now =
-        changed ? plan.withNewChildren(ScalaInterop.seq(children)) : plan;
+        changed ? plan.withNewChildren(ScalaInterop.asScala(children)) : plan;
     return now instanceof FilterExec ? withoutKeys((FilterExec) now) : now;
   }
 
@@ -111,7 +111,7 @@ public final class FilePruningRule extends Rule {
 
   private static boolean joins(SparkPlan plan) {
     if (plan instanceof BroadcastHashJoinExec) return true;
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     for (int i = 0; i < children.size(); i++) {
       if (joins((SparkPlan) children.get(i))) return true;
     }
@@ -147,7 +147,7 @@ public final class FilePruningRule extends Rule {
     private void addTops(SparkPlan plan) {
       TopRows top = TopRows.of(plan);
       if (top != null) tops.put(top.scan(), top);
-      List children = ScalaInterop.list(plan.children());
+      List children = ScalaInterop.asJava(plan.children());
       for (int i = 0; i < children.size(); i++) {
         addTops((SparkPlan) children.get(i));
       }
@@ -269,7 +269,7 @@ public final class FilePruningRule extends Rule {
       SparkPlan now = under(below, above, keys);
       return now == below
           ? child
-          : child.withNewChildren(ScalaInterop.seq(Collections.singletonList(now)));
+          : child.withNewChildren(ScalaInterop.asScala(Collections.singletonList(now)));
     }
 
     /** A scan without a filter of the query's on top. */

@@ -156,7 +156,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     PrunedBatchScan now = new PrunedBatchScan(
         (ConnectorSource) pruning.read(), pruning, waits ? whole() : null,
         BatchScans.isGrouped(scan), awaited);
-    BatchScanExec pruned = BatchScans.copy(scan, now, ScalaInterop.seq(filters));
+    BatchScanExec pruned = BatchScans.copy(scan, now, ScalaInterop.asScala(filters));
     pruned.copyTagsFrom(scan);
     return pruned;
   }
@@ -171,7 +171,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   /** Spark hands on the values for a bare column only, of their own type. */
   private static Expression onColumn(JoinKeySet set, Attribute column) {
     return set.expression().withNewChildren(
-        ScalaInterop.seq(Collections.singletonList(column)));
+        ScalaInterop.asScala(Collections.singletonList(column)));
   }
 
   /** A runtime filter that collects nothing: Spark asks a scan for its files late if it has one. */
@@ -179,14 +179,14 @@ final class PhysicalBatchScan extends PhysicalScan {
     List none = new ArrayList();
     SparkPlan rows =
         Nodes.scan(
-            ScalaInterop.seq(Collections.singletonList(column)), ScalaInterop.seq(none));
+            ScalaInterop.asScala(Collections.singletonList(column)), ScalaInterop.asScala(none));
     return new InSubqueryExec(
         column, new SubqueryExec("skipping", rows, scala.Option.empty()),
         NamedExpression$.MODULE$.newExprId(), false, null, null);
   }
 
   private InputPartition[] whole() {
-    List partitions = ScalaInterop.list(scan.inputPartitions());
+    List partitions = ScalaInterop.asJava(scan.inputPartitions());
     return (InputPartition[]) partitions.toArray(new InputPartition[0]);
   }
 
@@ -220,7 +220,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     for (int i = 0; i < partitions.length; i++) {
       scala.collection.Iterable planned = BatchScans.inputs(partitions[i]);
       if (planned == null) continue;
-      List inputs = ScalaInterop.list(planned);
+      List inputs = ScalaInterop.asJava(planned);
       for (int j = 0; j < inputs.size(); j++) {
         ScanSources.addFiles((InputPartition) inputs.get(j), files);
       }

@@ -73,8 +73,8 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   public List filters(List above) {
-    List filters = ScalaInterop.list(scan.partitionFilters());
-    filters.addAll(ScalaInterop.list(scan.dataFilters()));
+    List filters = ScalaInterop.asJava(scan.partitionFilters());
+    filters.addAll(ScalaInterop.asJava(scan.dataFilters()));
     for (Iterator each = filters.iterator(); each.hasNext(); ) {
       // Spark's own, and ours that `keys` gives.
       if (Conditions.dynamic((Expression) each.next()) != null) each.remove();
@@ -86,7 +86,7 @@ final class PhysicalFileScan extends PhysicalScan {
       their size, and fail where that fails. */
   public List keys() {
     List out = new ArrayList();
-    List filters = ScalaInterop.list(scan.partitionFilters());
+    List filters = ScalaInterop.asJava(scan.partitionFilters());
     for (int i = 0; i < filters.size(); i++) {
       if (isOurs((Expression) filters.get(i))) {
         out.add(JoinKeySet.of((Expression) filters.get(i), feedback));
@@ -112,16 +112,16 @@ final class PhysicalFileScan extends PhysicalScan {
     HadoopFsRelation relation = old.copy(
         location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
         old.options(), old.sparkSession());
-    List filters = ScalaInterop.list(scan.dataFilters());
+    List filters = ScalaInterop.asJava(scan.dataFilters());
     boolean collects = waits && !pruning.isCollected();
     filters.addAll(collects ? awaited(pruning.keys()) : ranges(pruning.keys()));
-    List partitionFilters = ScalaInterop.list(scan.partitionFilters());
+    List partitionFilters = ScalaInterop.asJava(scan.partitionFilters());
     for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
       if (isOurs((Expression) each.next())) each.remove();
     }
     FileSourceScanExec now =
         FileScans.copy(
-            scan, relation, ScalaInterop.seq(partitionFilters), ScalaInterop.seq(filters));
+            scan, relation, ScalaInterop.asScala(partitionFilters), ScalaInterop.asScala(filters));
     now.copyTagsFrom(scan);
     return now;
   }
@@ -197,7 +197,7 @@ final class PhysicalFileScan extends PhysicalScan {
     if (scan.tableIdentifier().isDefined()) {
       return scan.tableIdentifier().get().unquotedString();
     }
-    List roots = ScalaInterop.list(scan.relation().location().rootPaths());
+    List roots = ScalaInterop.asJava(scan.relation().location().rootPaths());
     return roots.isEmpty() ? scan.relation() + " without a path" : roots.get(0).toString();
   }
 }

@@ -66,11 +66,11 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   /** The scan's own filters of those given: Delta would plan anew for the ranges of keys. */
   private scala.collection.immutable.List own(scala.collection.Iterable dataFilters) {
     List out = new ArrayList();
-    List given = ScalaInterop.list(dataFilters);
+    List given = ScalaInterop.asJava(dataFilters);
     for (int i = 0; i < given.size(); i++) {
       if (pruning.filters().contains(given.get(i))) out.add(given.get(i));
     }
-    return ScalaInterop.seq(out);
+    return ScalaInterop.asScala(out);
   }
 
   /** Takes the keys that Spark waited for. */
@@ -90,7 +90,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
       if (!(scans.get(i) instanceof FileSourceScanExec)) continue;
       FileSourceScanExec scan = (FileSourceScanExec) scans.get(i);
       if (scan.relation().location() != this) continue;
-      List conditions = ScalaInterop.list(scan.dataFilters());
+      List conditions = ScalaInterop.asJava(scan.dataFilters());
       for (int j = 0; j < conditions.size(); j++) {
         if (!(conditions.get(j) instanceof DynamicPruningExpression)) continue;
         Object child = ((DynamicPruningExpression) conditions.get(j)).child();
@@ -110,7 +110,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
 
   private scala.collection.immutable.List without(
       scala.collection.Iterable listed, ScanPruning pruning) {
-    List directories = ScalaInterop.list(listed);
+    List directories = ScalaInterop.asJava(listed);
     FolderListing now =
         read instanceof ReplaceableFiles
             ? ((ReplaceableFiles) read).now(folders(directories, pruning))
@@ -119,7 +119,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     FileCounter tally = pruning.tally(locations(directories));
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.list(directory.files());
+      List files = ScalaInterop.asJava(directory.files());
       List kept = new ArrayList();
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
@@ -131,12 +131,12 @@ public final class PrunedFileIndex extends AbstractFileIndex {
         if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
       }
       if (!kept.isEmpty()) {
-        out.add(new PartitionDirectory(directory.values(), ScalaInterop.seq(kept)));
+        out.add(new PartitionDirectory(directory.values(), ScalaInterop.asScala(kept)));
       }
     }
     if (out.isEmpty() && read.keepsOne()) keepOne(directories, out, tally);
     pruning.done(tally);
-    return ScalaInterop.seq(out);
+    return ScalaInterop.asScala(out);
   }
 
   /** Adds the smallest file that may have rows. */
@@ -146,7 +146,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     FileStatusWithMetadata smallest = null;
     for (int i = 0; i < directories.size(); i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.list(directory.files());
+      List files = ScalaInterop.asJava(directory.files());
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
         if (smallest != null && file.getLen() >= smallest.getLen()) continue;
@@ -159,13 +159,13 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     tally.keep(smallest.getLen());
     out.add(
         new PartitionDirectory(
-            within.values(), ScalaInterop.seq(Collections.singletonList(smallest))));
+            within.values(), ScalaInterop.asScala(Collections.singletonList(smallest))));
   }
 
   private static List locations(List directories) {
     List out = new ArrayList();
     for (int i = 0; i < directories.size(); i++) {
-      List files = ScalaInterop.list(((PartitionDirectory) directories.get(i)).files());
+      List files = ScalaInterop.asJava(((PartitionDirectory) directories.get(i)).files());
       for (int j = 0; j < files.size(); j++) {
         out.add(((FileStatusWithMetadata) files.get(j)).getPath().toString());
       }
@@ -184,7 +184,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     Set out = new HashSet();
     for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
       PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.list(directory.files());
+      List files = ScalaInterop.asJava(directory.files());
       for (int j = 0; j < files.size(); j++) {
         FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
         if (pruning.answer().prunes(ordinal(directory, file, pruning))) {

@@ -70,7 +70,7 @@ public final class ScanFinder {
 
   /** Finds what adaptive execution took out of a plan: stages that ran, and scans that did not. */
   private void addDropped(AdaptiveSparkPlanExec plan) {
-    List stages = ScalaInterop.list(plan.context().stageCache().values());
+    List stages = ScalaInterop.asJava(plan.context().stageCache().values());
     for (int i = 0; i < stages.size(); i++) {
       QueryStageExec stage = (QueryStageExec) stages.get(i);
       // Those that keys of a join were collected by read what the join reads.
@@ -85,7 +85,7 @@ public final class ScanFinder {
       found.add(ScanNotes.unpruned(plan, NOT_READ));
       read.addAll(keys);
     }
-    List children = ScalaInterop.list(plan.children());
+    List children = ScalaInterop.asJava(plan.children());
     for (int i = 0; i < children.size(); i++) {
       addUnread((SparkPlan) children.get(i));
     }
@@ -218,7 +218,7 @@ public final class ScanFinder {
   }
 
   private void all(scala.collection.Iterable plans) {
-    List list = ScalaInterop.list(plans);
+    List list = ScalaInterop.asJava(plans);
     for (int i = 0; i < list.size(); i++) {
       visit((SparkPlan) list.get(i));
     }

@@ -1,35 +1,23 @@
 package rewrite.jvm.parser;
 
-import org.apache.spark.sql.catalyst.FunctionIdentifier;
-import org.apache.spark.sql.catalyst.TableIdentifier;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.parser.ParameterContext;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.parser.PositionMapper;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
 import scala.collection.immutable.Seq;
 
 /**
- * A parser that passes everything but whole statements on to the next one.
+ * The parts of a parser that differ between Spark lines.
  *
  * <p>Since 4.1 statements come with their parameters, whose values the parser puts into the text.
  */
-abstract class AbstractParser implements ParserInterface {
-  protected final ParserInterface next;
-
+abstract class AbstractParser extends DelegatingParser {
   protected AbstractParser(ParserInterface next) {
-    this.next = next;
+    super(next);
   }
-
-  /** One of our statements as a command; null for any other text. */
-  protected abstract LogicalPlan command(String text);
-
-  /** Throws what is wrong with a statement, and what ends a query. */
-  protected abstract void passOn(Throwable failure);
 
   public LogicalPlan parsePlanWithParameters(String text, ParameterContext context)
       throws ParseException {
@@ -48,32 +36,8 @@ abstract class AbstractParser implements ParserInterface {
     }
   }
 
-  public LogicalPlan parseQuery(String text) throws ParseException {
-    return next.parseQuery(text);
-  }
-
-  public Expression parseExpression(String text) throws ParseException {
-    return next.parseExpression(text);
-  }
-
-  public TableIdentifier parseTableIdentifier(String text) throws ParseException {
-    return next.parseTableIdentifier(text);
-  }
-
-  public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
-    return next.parseFunctionIdentifier(text);
-  }
-
   public Seq<String> parseMultipartIdentifier(String text) throws ParseException {
     return next.parseMultipartIdentifier(text);
-  }
-
-  public StructType parseTableSchema(String text) throws ParseException {
-    return next.parseTableSchema(text);
-  }
-
-  public DataType parseDataType(String text) throws ParseException {
-    return next.parseDataType(text);
   }
 
   public StructType parseRoutineParam(String text) throws ParseException {

@@ -69,7 +69,7 @@ final class Parameters {
     }
     filled.append(original.substring(end));
     return new PositionMapper(
-        original, filled.toString(), ScalaInterop.seq(made).toList());
+        original, filled.toString(), ScalaInterop.asScala(made).toList());
   }
 
   /** Parses the filled text with `next`; errors and query contexts point into the original text. */
@@ -114,7 +114,7 @@ final class Parameters {
   }
 
   private static List substitutions(String text, ParameterContext context) {
-    return ScalaInterop.list(
+    return ScalaInterop.asJava(
         ParameterHandler$.MODULE$.substituteParameters(text, context)._2()
             .substitutions());
   }
