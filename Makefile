@@ -4,10 +4,12 @@ export EXECUTED_NOTEBOOKS := $(CURDIR)/build/notebooks
 # Without stored bytecode each process compiles all tests and rewrites their asserts again.
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
-BIN := .venv/bin
+# SPARK=3.5 is another line of Spark, in an environment of its own.
+VENV := .venv$(addprefix -,$(SPARK))
+BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install jar wheel demo demo-opensearch demo-catalog test test-fast test-more test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs release notebooks clean
+.PHONY: help install jar wheel demo demo-opensearch demo-catalog test test-fast test-smoke test-more test-lines test-nightly test-all jars lint types structure soak bench bench-scale bench-peers docs release notebooks clean
 
 help:  ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -17,10 +19,14 @@ install: $(BIN)/.installed jar  ## .venv with the pinned project and what its te
 jar: $(BIN)/.installed  ## the jar of the installed Spark's line, if its sources have changed
 	$(BIN)/python .ci/jars.py
 
-$(BIN)/.installed: pyproject.toml .ci/constraints.txt
-	$(PYTHON) -m venv .venv
+CONSTRAINTS := .ci/constraints$(addprefix -,$(SPARK)).txt
+
+$(BIN)/.installed: pyproject.toml $(CONSTRAINTS) .ci/constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test]'
+	awk -F== 'NR == FNR {own[$$1]; print; next} !($$1 in own)' \
+	  $(CONSTRAINTS) .ci/constraints.txt > $(VENV)/constraints.txt
+	$(BIN)/pip install --quiet -c $(VENV)/constraints.txt -e '.[test]'
 	touch $@
 
 demo: install  ## a year of flights: files opened with the index and without
@@ -37,11 +43,18 @@ NOTEBOOKS := $(wildcard notebooks/*.ipynb)
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# Lint and types are about the sources: once is enough.
 test: jars  ## lint, types, tests without a JVM, and one of each index type, format, store, join form
-	$(MAKE) --jobs 3 --output-sync=target lint types test-fast
+	$(MAKE) --jobs 3 --output-sync=target $(if $(SPARK),,lint types) test-fast
 
 test-fast: jars
 	$(PYTEST) --hypothesis-profile fast -m "(unit and not nightly or smoke) and not soak"
+
+test-smoke: jars  ## one test of each index type, format, store, join form; SPARK=3.5 is another line
+	$(PYTEST) --hypothesis-profile fast -m "smoke and not soak"
+
+test-lines:  ## these on each other line of Spark
+	for line in 3.5 4.0 4.2; do $(MAKE) test-smoke SPARK=$$line || exit; done
 
 test-more: jars  ## the other tests on Spark and OpenSearch; CI runs them after make test
 	$(PYTEST) -m "not (unit or smoke or nightly or soak)"

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rewrite
 from rewrite.observe.explain import Explanation
+from skipping.spark_api import repartition_by_number
 
 QUERY = """SELECT model, dest, count(*) AS flights
 FROM flights JOIN planes USING (tailnum)
@@ -58,7 +59,8 @@ def write_by_day(spark: SparkSession, rows: pa.Table, table: str) -> None:
     """Write an unpartitioned Delta table with one data file per day, as a daily load does."""
     frame: DataFrame = spark.createDataFrame(rows)
     day = "dayofyear(make_date(year, month, day)) - 1"
-    daily = frame.selectExpr("*", f"{day} AS _day").repartitionById(365, "_day").drop("_day")
+    numbered = frame.selectExpr("*", f"{day} AS _day")
+    daily = repartition_by_number(numbered, 365, "_day").drop("_day")
     daily.write.format("delta").mode("overwrite").saveAsTable(table)
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +19,12 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from providers.errors import SessionError
-from skipping.requirements import DELTA, ICEBERG, INSTALL, SPARK, require_release
+from skipping.requirements import SparkLine, find_line, require_release, require_spark
 
 log = logging.getLogger("skipping")
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-
-_SCALA = "2.13"
-_LINE = f"{SPARK}_{_SCALA}"
-"""Spark and Scala versions as the names of jars contain them."""
-
-ICEBERG_JAR = f"org.apache.iceberg:iceberg-spark-runtime-{_LINE}:{ICEBERG[0]}.0"
-
-DELTA_JAR = f"io.delta:delta-spark_{_LINE}:{DELTA}.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +33,13 @@ class _Jar:
 
     `probe` is a class in the jar. `version` names the class and method that return its version: a
     static method without arguments, or a method of a Scala object. `name` is a pattern for the
-    jar's file name; its groups are the versions of Spark and Scala. `releases` are the supported
-    versions, and `install` is what to do if another one is loaded.
+    jar's file name; its groups are the versions of Spark and Scala.
     """
 
     format: str
     probe: str
     version: tuple[str, str]
     name: str
-    releases: Collection[str]
-    install: str
 
 
 _DELTA = _Jar(
@@ -58,16 +47,12 @@ _DELTA = _Jar(
     DELTA_EXTENSION,
     ("io.delta.package$", "VERSION"),
     r"delta-spark_(?:(\d+\.\d+)_)?(\d+\.\d+)-",
-    (DELTA,),
-    INSTALL,
 )
 _ICEBERG = _Jar(
     "Iceberg",
     "org.apache.iceberg.spark.SparkCatalog",
     ("org.apache.iceberg.IcebergBuild", "version"),
     r"iceberg-spark-runtime-(\d+\.\d+)_(\d+\.\d+)-",
-    ICEBERG,
-    f"spark.jars.packages={ICEBERG_JAR}, and restart Python",
 )
 
 
@@ -78,19 +63,18 @@ def require_session(spark: SparkSession) -> None:
     """
     if not hasattr(spark, "_jsparkSession"):
         raise connect_error()
-    # Compare the JVM's Spark, not PySpark: another release of PySpark may have started the JVM.
-    _require_release("Spark", spark.version, (SPARK,))
+    line = session_line(spark)
     jvm: Any = spark.sparkContext._jvm
-    _require_java_release(str(jvm.System.getProperty("java.version")), "this session's")
-    _require_scala(spark.version, str(jvm.scala.util.Properties.versionNumberString()))
+    _require_java_release(str(jvm.System.getProperty("java.version")), "this session's", line)
+    _require_scala(line, str(jvm.scala.util.Properties.versionNumberString()))
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    has_delta = _require_jar(_DELTA, loader)
-    _require_jar(_ICEBERG, loader)
+    has_delta = _require_jar(_DELTA, loader, line)
+    _require_jar(_ICEBERG, loader, line)
     if _has_extension(spark) and not has_delta:
         if is_submitted():
             raise SessionError(
                 "Delta's jars are not loaded: spark-submit and pyspark start Java before Python. "
-                f"Name the jars there: --packages {DELTA_JAR}, or spark.jars.packages in "
+                f"Name the jars there: --packages {line.delta_jar}, or spark.jars.packages in "
                 "spark-defaults.conf"
             )
         raise SessionError(
@@ -101,12 +85,26 @@ def require_session(spark: SparkSession) -> None:
         log.info("Delta is disabled: to use it, set spark.sql.extensions=%s", DELTA_EXTENSION)
 
 
-def _require_scala(spark: str, scala: str) -> None:
-    """Raise SessionError unless Spark was built with the Scala of its line."""
-    if not scala.startswith(f"{_SCALA}."):
+def session_line(spark: SparkSession) -> SparkLine:
+    """Return the line of a session's Spark; raise SessionError if it is not supported."""
+    try:
+        line = find_line("Spark", spark.version)
+    except ImportError as error:
+        raise SessionError(str(error)) from None
+    if line != require_spark():  # PySpark may run beside another Spark, in SPARK_HOME
         raise SessionError(
-            f"this is Spark {spark} for Scala {scala}, which is not supported: "
-            f"use the Spark {SPARK} for Scala {_SCALA}"
+            f"the session's Spark is {spark.version}, but PySpark is {require_spark().spark}: "
+            f"pip install 'pyspark=={spark.version}'"
+        )
+    return line
+
+
+def _require_scala(line: SparkLine, scala: str) -> None:
+    """Raise SessionError unless Spark was built with the Scala of its line."""
+    if not scala.startswith(f"{line.scala}."):
+        raise SessionError(
+            f"this is Spark {line.spark} for Scala {scala}, which is not supported: "
+            f"use the Spark {line.spark} for Scala {line.scala}"
         )
 
 
@@ -127,7 +125,7 @@ def _has_extension(spark: SparkSession) -> bool:
     return DELTA_EXTENSION in (spark.sparkContext.getConf().get("spark.sql.extensions") or "")
 
 
-def _require_jar(jar: _Jar, loader: Any) -> bool:
+def _require_jar(jar: _Jar, loader: Any, line: SparkLine) -> bool:
     """Return whether a format is present; raise SessionError for an unsupported release."""
     # Look for a resource instead of loading the class: to convert its exception,
     # PySpark reads the settings, which builds the plan rules, and then ours cannot be added.
@@ -135,26 +133,34 @@ def _require_jar(jar: _Jar, loader: Any) -> bool:
     if found is None:
         return False
     file = unquote(str(found)).partition("!")[0].rpartition("/")[2]
-    line = re.search(jar.name, file)
-    if line is not None and (line[1] not in (None, SPARK) or line[2] != _SCALA):
+    releases, install = line.delta, line.install
+    if jar is _ICEBERG:
+        releases = line.iceberg
+        install = f"spark.jars.packages={line.iceberg_jar}, and restart Python" if releases else ""
+    if not releases:
+        raise SessionError(f"{file} cannot be used: {missing_release(jar.format, line)}")
+    built_for = re.search(jar.name, file)
+    if built_for and (built_for[1] not in (None, line.spark) or built_for[2] != line.scala):
         raise SessionError(
-            f"{file} is not built for Spark {SPARK} and Scala {_SCALA}: {jar.install}"
+            f"{file} is not built for Spark {line.spark} and Scala {line.scala}: {install}"
         )
     holder, method = jar.version
     loaded = loader.loadClass(holder)
     instance = loaded.getField("MODULE$").get(None) if holder.endswith("$") else None
     version = loaded.getMethod(method, None).invoke(instance, None)
-    _require_release(jar.format, str(version), jar.releases, install=jar.install)
+    try:
+        require_release(jar.format, str(version), *releases, install=install)
+    except ImportError as error:
+        raise SessionError(str(error)) from None
     return True
 
 
-def _require_release(
-    what: str, found: str, needed: Collection[str], *, install: str = INSTALL
-) -> None:
-    try:
-        require_release(what, found, *needed, install=install)
-    except ImportError as error:
-        raise SessionError(str(error)) from None
+def missing_release(format: str, line: SparkLine) -> str:
+    """Say that a format has no release for a line of Spark."""
+    return (
+        f"{format} has no release for Spark {line.spark}, so install an older Spark, such as "
+        "pyspark==4.1.*, for its tables"
+    )
 
 
 def connect_error() -> SessionError:
@@ -189,16 +195,16 @@ def require_java() -> None:
         raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
     output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "([^"]*)', output)
-    _require_java_release(version[1] if version else "", java)
+    _require_java_release(version[1] if version else "", java, require_spark())
 
 
-def _require_java_release(version: str, java: str) -> None:
+def _require_java_release(version: str, java: str, line: SparkLine) -> None:
     # Spark's releases are tested on Java 17 and 21. Hadoop calls Subject.getSubject while Spark
     # starts, which fails from Java 23 on.
     major = re.match(r"\d+", version)
     if major is None or not 17 <= int(major[0]) < 23:
         found = f"is {version}" if version else "does not print its version"
         raise SessionError(
-            f"Spark {SPARK} needs a JDK 17 or 21, but {java} {found}: "
+            f"Spark {line.spark} needs a JDK 17 or 21, but {java} {found}: "
             "install one and set JAVA_HOME to it"
         )

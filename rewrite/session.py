@@ -21,9 +21,9 @@ from rewrite.jar_cache import Jars
 from rewrite.preflight import (
     DELTA_CATALOG,
     DELTA_EXTENSION,
-    ICEBERG_JAR,
     connect_error,
     is_submitted,
+    missing_release,
     require_extension,
     require_java,
     require_session,
@@ -32,12 +32,13 @@ from rewrite.preflight import (
 from skipping.indexing.interrupts import run_interruptibly
 from skipping.parser.lexer import is_ours
 from skipping.progress import in_notebook
-from skipping.requirements import require_delta
+from skipping.requirements import SparkLine, require_delta, require_spark
+from skipping.spark_api import classic, error_condition
 
 log = logging.getLogger("skipping")
 
-FORMATS = ("delta", "iceberg")
-"""Formats that `session` can set up; Spark itself reads plain Parquet."""
+FORMATS = {"delta": "Delta Lake", "iceberg": "Iceberg"}
+"""Names of the formats that `session` can set up; Spark itself reads plain Parquet."""
 
 _ICEBERG_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ICEBERG = "spark.sql.catalog.iceberg"
@@ -73,18 +74,18 @@ class Session(SparkSession):
 
 
 def session(
-    builder: SparkSession.Builder | None = None, *, formats: Collection[str] = FORMATS
+    builder: SparkSession.Builder | None = None, *, formats: Collection[str] | None = None
 ) -> Session:
     """Return a Delta and Iceberg session with file skipping; `builder` may have any settings.
 
     Unless you set them, this sets the jars, the extensions, the catalogs and the Python interpreter
     of the workers. `spark_catalog` is Delta's catalog, and `iceberg` an Iceberg catalog in the
     warehouse directory. `formats` selects the table formats: `["iceberg"]` works without Delta, and
-    `[]` is for plain Parquet. Raises SessionError with Spark Connect, without a suitable JDK, and
-    if the jars cannot be loaded.
+    `[]` is for plain Parquet; default: those that have a release for the installed Spark. Raises
+    SessionError with Spark Connect, without a suitable JDK, for a format without a release, and if
+    the jars cannot be loaded.
     """
-    if unknown := sorted(set(formats) - set(FORMATS)):
-        raise SessionError(f"formats are {' and '.join(FORMATS)}, not {unknown[0]}")
+    formats = _choose_formats(formats, require_spark())
     builder = builder or SparkSession.builder
     conf: dict[str, Any] = builder._options
     if selects_connect(conf):
@@ -105,7 +106,7 @@ def session(
     try:
         spark = builder.getOrCreate()
     except PySparkException as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+        if error_condition(error) != "JAVA_GATEWAY_EXITED":
             raise
         raise SessionError(
             "Java exited while Spark was starting; its output above has the reason. If it could "
@@ -125,7 +126,26 @@ def _read_launch_conf() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict[str, str]:
+def _choose_formats(formats: Collection[str] | None, line: SparkLine) -> Collection[str]:
+    """Return the formats of a session; raise SessionError for one that cannot be had."""
+    missing = [name for name in FORMATS if not getattr(line, name)]
+    if formats is None:
+        for name in missing:
+            log.warning(
+                "the session cannot read %s tables: %s",
+                FORMATS[name],
+                missing_release(FORMATS[name], line),
+            )
+        return [name for name in FORMATS if name not in missing]
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise SessionError(f"formats are {' and '.join(FORMATS)}, not {unknown[0]}")
+    for name in missing:
+        if name in formats:
+            raise SessionError(missing_release(FORMATS[name], line))
+    return formats
+
+
+def _settings(given: dict[str, Any], formats: Collection[str] = tuple(FORMATS)) -> dict[str, str]:
     """Return the settings for a session with these formats; those in `given` take priority."""
     defaults = {"spark.jars.excludes": ",".join(_BROUGHT_BY_SPARK)}
     if in_notebook():
@@ -135,7 +155,7 @@ def _settings(given: dict[str, Any], formats: Collection[str] = FORMATS) -> dict
     extensions = []
     if "iceberg" in formats:
         if "iceberg-spark-runtime" not in f"{packages} {given.get('spark.jars', '')}":
-            packages.append(ICEBERG_JAR)
+            packages.append(require_spark().iceberg_jar)
         extensions.append(_ICEBERG_EXTENSION)
         defaults |= _iceberg_catalog(given)
     if "delta" in formats:
@@ -225,8 +245,8 @@ def _choose_python(spark: SparkSession) -> None:
 def _activate(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "the session runs"
-    jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
-    jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(spark._jsparkSession)
+    classic(jvm).SparkSession.setActiveSession(spark._jsparkSession)
+    classic(jvm).SparkSession.setDefaultSession(spark._jsparkSession)
     # SparkSession.builder.getOrCreate() and SparkSession.getActiveSession() return these.
     SparkSession._instantiatedSession = spark
     SparkSession._activeSession = spark

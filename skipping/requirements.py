@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from os.path import dirname, join, realpath
 
-SPARK = "4.1"
-"""The supported release of Spark; the hooks depend on its plans."""
 
-DELTA = "4.4"
-"""The supported release of Delta; delta-spark loads the jar of its own version."""
+@dataclass(frozen=True, slots=True)
+class SparkLine:
+    """A release line of Spark, and the supported releases of the table formats on it.
 
-ICEBERG = ("1.11", "1.12")
-"""The supported releases of Iceberg; `rewrite.session` loads the first."""
+    A format without a release for this line has none here. `delta_jar` is the Maven coordinate of
+    Delta's jar; Iceberg's is that of its first release.
+    """
 
-INSTALL = "pip install 'lakehouse-file-skipping[spark]'"
-"""The command that installs all of them."""
+    spark: str
+    scala: str
+    delta: tuple[str, ...] = ()
+    iceberg: tuple[str, ...] = ()
+    delta_jar: str = ""
+
+    @property
+    def iceberg_jar(self) -> str:
+        """The Maven coordinate of Iceberg's jar."""
+        name = f"iceberg-spark-runtime-{self.spark}_{self.scala}"
+        return f"org.apache.iceberg:{name}:{self.iceberg[0]}.0"
+
+    @property
+    def install(self) -> str:
+        """The command that installs everything for this line."""
+        return f"pip install 'lakehouse-file-skipping[spark]' 'pyspark=={self.spark}.*'"
+
+
+_ICEBERG = ("1.11", "1.12")
+
+LINES = {
+    line.spark: line
+    for line in (
+        SparkLine("3.5", "2.12", ("3.3",), _ICEBERG, "io.delta:delta-spark_2.12:3.3.3"),
+        SparkLine("4.0", "2.13", ("4.4", "4.0"), ("1.11",), "io.delta:delta-spark_4.0_2.13:4.4.0"),
+        SparkLine("4.1", "2.13", ("4.4",), _ICEBERG, "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        SparkLine("4.2", "2.13", ("4.4",), (), "io.delta:delta-spark_4.2_2.13:4.4.0"),
+    )
+}
+"""The supported lines of Spark: there is a jar with our rules for each."""
+
+INSTALL = LINES["4.1"].install
+"""The command for those who have no Spark yet."""
 
 
 def require_own(package: str) -> None:
@@ -36,31 +69,49 @@ def require_own(package: str) -> None:
         )
 
 
-def require_spark() -> None:
-    """Raise ImportError, with the command to install, unless the right PySpark is installed."""
+def require_spark() -> SparkLine:
+    """Return the line of the installed PySpark; raise ImportError, with the fix, without one."""
     if find_spec("pyspark") is None:
-        raise ImportError(f"this needs Apache Spark {SPARK}: {INSTALL}")
+        raise ImportError(f"this needs Apache Spark {_one_of(list(LINES))}: {INSTALL}")
     # A Spark distribution on the path has no package metadata to read the version from.
     from pyspark import __version__ as found
 
-    require_release("PySpark", found, SPARK)
+    return find_line("PySpark", found)
+
+
+def find_line(what: str, found: str) -> SparkLine:
+    """Return the line of a Spark version; raise ImportError if it is not supported."""
+    require_release(what, found, *LINES)
+    return LINES[_line_of(found)]
 
 
 def require_delta() -> None:
     """Raise ImportError, with the command to install, unless the right delta-spark is installed."""
+    line = require_spark()
     if find_spec("delta") is None:
-        raise ImportError(f"a session with Delta tables needs delta-spark {DELTA}: {INSTALL}")
+        raise ImportError(
+            f"a session with Delta tables needs delta-spark {line.delta[0]}: {line.install}"
+        )
     try:
         found = version("delta-spark")
     except PackageNotFoundError:
         return  # it is part of a jar, whose version is checked later
-    require_release("delta-spark", found, DELTA)
+    require_release("delta-spark", found, *line.delta, install=line.install)
 
 
 def require_release(what: str, found: str, *needed: str, install: str = INSTALL) -> None:
     """Raise ImportError unless the version `found` belongs to one of the releases `needed`."""
-    if ".".join(found.split(".")[:2]) not in needed:
+    if _line_of(found) not in needed:
         raise ImportError(
             f"{what} {found} is installed, but this release of lakehouse-file-skipping works only "
-            f"with {' or '.join(needed)}: {install}"
+            f"with {_one_of(needed)}: {install}"
         )
+
+
+def _line_of(release: str) -> str:
+    return ".".join(release.split(".")[:2])
+
+
+def _one_of(releases: Sequence[str]) -> str:
+    *first, last = releases
+    return f"{', '.join(first)} or {last}" if first else last

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from skipping.requirements import require_spark
 
 # Options for every Java process that the tests start. Java's second compiler (C2) is disabled: it
 # would take a third of the CPU time of test_joins.py, more than it saves. Without it the default
@@ -72,7 +73,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Tests share Iceberg catalogs between Spark and PyIceberg in SQLite files.
     packages = ["org.xerial:sqlite-jdbc:3.54.1.0"]
     if release := os.environ.get("SKIPPING_TEST_ICEBERG"):
-        packages.append(f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{release}")
+        packages.append(f"{require_spark().iceberg_jar.rpartition(':')[0]}:{release}")
     builder = (
         SparkSession.builder.master(os.environ.get("SKIPPING_TEST_MASTER", "local[2]"))
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))

@@ -11,7 +11,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 
 from providers.errors import SessionError
-from skipping.requirements import SPARK
+from skipping.requirements import require_spark
 
 _JARS = Path(__file__).parents[1] / "jars"
 
@@ -60,8 +60,8 @@ class Classes:
 
 
 def find_jar() -> Path:
-    """Return the jar of this Spark line; raises SessionError in a checkout without one."""
-    jar = _JARS / f"file-skipping-spark-{SPARK}.jar"
+    """Return the jar of PySpark's line; raises SessionError in a checkout without one."""
+    jar = _JARS / f"file-skipping-spark-{require_spark().spark}.jar"
     if not jar.exists():
         raise SessionError(f"{jar} is missing: run make install in this checkout to build it")
     return jar

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError, StatementError
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import after_gap
+from skipping.spark_api import classic, error_condition
 
 _WRITES = (
     "org.apache.spark.sql.catalyst.plans.logical.Command",
@@ -73,7 +74,7 @@ def plan_of(spark: SparkSession, text: str) -> Any:
     try:
         analyzed = state.executePlan(plan, skip).analyzed()
     except PySparkException as error:
-        if error.getCondition() != "UNBOUND_SQL_PARAMETER":
+        if error_condition(error) != "UNBOUND_SQL_PARAMETER":
             raise
         raise StatementError(
             "the query has parameters, which explain and verify do not support: write their "
@@ -87,9 +88,7 @@ def plan_of(spark: SparkSession, text: str) -> Any:
 def frame_of(spark: SparkSession, text: str) -> DataFrame:
     """Return the DataFrame of a query; raises the same errors as `plan_of`."""
     jvm: Any = spark.sparkContext._jvm
-    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(
-        spark._jsparkSession, plan_of(spark, text)
-    )
+    rows = classic(jvm).Dataset.ofRows(spark._jsparkSession, plan_of(spark, text))
     return DataFrame(rows, spark)
 
 

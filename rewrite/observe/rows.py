@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql.types import StructType
-
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.spark_api import parse_schema
 
 
 def describe_scan(scan: ScanPlan) -> dict[str, Any]:
@@ -40,6 +39,5 @@ def describe_scan(scan: ScanPlan) -> dict[str, Any]:
 
 def rows_of(schema: str, described: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     """Return each mapping as a tuple with the columns of `schema` (Spark DDL), in its order."""
-    columns = StructType.fromDDL(schema)
-    assert isinstance(columns, StructType), "the schema is a list of columns"
-    return [tuple(row[name] for name in columns.names) for row in described]
+    names = parse_schema(schema).names
+    return [tuple(row[name] for name in names) for row in described]

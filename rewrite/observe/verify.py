@@ -18,6 +18,7 @@ from providers.errors import SkippingError, WrongAnswer
 from rewrite.bridge.background_verification import Alarm
 from rewrite.observe.explain import Explanation, explain, require_frame, require_hooks
 from rewrite.observe.queries import active_session, frame_of
+from skipping.spark_api import classic
 
 _CLOSE = 1e-11
 """Maximum relative difference between two sums of the same floats, added in different orders."""
@@ -83,7 +84,7 @@ def _run(df: DataFrame, plan: Any, *, enabled: bool) -> tuple[Row, Explanation]:
     clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     clone.conf.set("spark.skipping.enabled", str(enabled).lower())
     jvm: Any = spark.sparkContext._jvm
-    again = jvm.org.apache.spark.sql.classic.Dataset.ofRows(clone._jsparkSession, plan)
+    again = classic(jvm).Dataset.ofRows(clone._jsparkSession, plan)
     digest = _digest(DataFrame(again, clone))
     (row,) = digest.collect()
     return row, explain(digest)

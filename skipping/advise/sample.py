@@ -25,6 +25,7 @@ from skipping.indexing.spark import can_open
 from skipping.indexing.storage import session_storage
 from skipping.indexing.tasks import as_task
 from skipping.progress import progress
+from skipping.spark_api import collect_arrow, create_frame
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.filesystem import Locate, locate
@@ -110,8 +111,9 @@ def _measure(
                     [numbers, pa.array(found, pa.binary())], ["column", "measured"]
                 )
 
-    frame = spark.createDataFrame(files)
-    rows = frame.mapInArrow(as_task(measure), "column long, measured binary").toArrow()
+    frame = create_frame(spark, files)
+    measured = frame.mapInArrow(as_task(measure), "column long, measured binary")
+    rows = collect_arrow(measured)
     return [
         rows.filter(pc.equal(rows["column"], number))["measured"].drop_null().to_pylist()
         for number in range(len(columns))

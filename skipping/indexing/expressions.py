@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
 
 from providers.errors import DefinitionError
 from skipping.extensions import Analysed
@@ -25,6 +24,7 @@ from skipping.indexing.parquet_columns import Found, indexed_domain
 from skipping.indexing.parquet_reader import Chunk, Part, Unreadable, part_of
 from skipping.indexing.sketch import Work, entry_schema, make_entries, sketch, sketch_columns
 from skipping.indexing.spark_reader import Footer, ReaderBuild, quote_path
+from skipping.spark_api import parse_type
 from skipping.stores import IDENTITY
 from skipping.tables import TableColumn
 from skipping.tables.computed import analyse
@@ -50,7 +50,7 @@ class ExpressionBuild(ReaderBuild):
             names[identity] = f"c{len(names)}"
             place = places.get(identity)
             leaf = F.lit(None) if place is None else F.col(quote_path(place.path))
-            leaves.append(leaf.cast(DataType.fromDDL(column.type)).alias(names[identity]))
+            leaves.append(leaf.cast(parse_type(column.type)).alias(names[identity]))
         columns = [self._compute(w.column, names).alias(f"e{i}") for i, w in enumerate(work)]
         dated = [F.col(names[place.column.identity]) for place in _select_dates(found)]
         flat = read.select("_metadata.file_path", *leaves)

@@ -14,6 +14,8 @@ from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
+from skipping.spark_api import classic
+
 _Result = TypeVar("_Result")
 
 _PAUSE, _PATIENCE = 0.1, 3.0
@@ -38,7 +40,7 @@ def run_interruptibly(spark: SparkSession, work: Callable[[], _Result]) -> _Resu
         try:
             context.addJobTag(tag)
             jvm: Any = spark._jvm
-            jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+            classic(jvm).SparkSession.setActiveSession(spark._jsparkSession)
             done.set_result(within.run(work))
         except BaseException as error:
             done.set_exception(error)

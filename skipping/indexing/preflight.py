@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import SparkContext, cloudpickle
-from pyspark.errors import PySparkException, PySparkImportError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from providers.base import SkippingProvider
@@ -73,7 +73,7 @@ def _probe_executors(spark: SparkSession, needed: list[bytes]) -> list[str]:
     slotwise = spark.range(slots, numPartitions=slots)
     try:
         probed = slotwise.mapInArrow(probe, "reason string")
-    except PySparkImportError as error:
+    except ImportError as error:
         # The driver, not an executor, lacks a package that Spark requires, such as pandas.
         raise SessionError(f"{str(error).rstrip('.')}: {INSTALL}") from error
     try:

@@ -21,6 +21,7 @@ from skipping.indexing.sketch import Work, entry_schema, is_unread, make_entries
 from skipping.indexing.spark_reader import ReaderBuild
 from skipping.indexing.storage import Storage, root_of, session_storage
 from skipping.indexing.tasks import as_task
+from skipping.spark_api import collect_arrow, create_frame
 from skipping.tables.filesystem import Locate, locate
 
 MADE = 64 << 20
@@ -117,10 +118,10 @@ class SparkBuild:
                     yield make_entries(batch.to_pylist(), work)
 
         # Not repartitioned: a local relation already has one partition for each slot.
-        frame = self._spark.createDataFrame(files)
+        frame = create_frame(self._spark, files)
         schema = entry_schema(work)
         found = frame.mapInArrow(as_task(sketch), from_arrow_schema(schema))
-        return found.toArrow().cast(schema)
+        return collect_arrow(found).cast(schema)
 
 
 def can_open(path: str, locate: Locate = locate) -> bool:

@@ -22,7 +22,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType
 
 from skipping.indexing.known_files import read_files
 from skipping.indexing.parquet_columns import Found, UnknownError
@@ -41,6 +40,7 @@ from skipping.indexing.parquet_reader import (
 from skipping.indexing.sketch import Read, Work, entry_schema, make_entries, sketch
 from skipping.indexing.tasks import as_task
 from skipping.parser.literals import quote
+from skipping.spark_api import collect_arrow, parse_type
 from skipping.tables import TableColumn
 from skipping.tables.paths import resolve_path
 from skipping.tables.spark_schema import nested_schema
@@ -249,7 +249,7 @@ class ReaderBuild:
             conf.set(f"spark.sql.files.{key}", str(max(file["size"] for file, _ in group) + 1))
         jvm: Any = self._spark._jvm
         parquet = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat()
-        schema = nested_schema({p.path: DataType.fromDDL(p.column.type) for p in found})
+        schema = nested_schema({p.path: parse_type(p.column.type) for p in found})
         # Paths with a scheme: `_job` assigns rows to files by Spark's own path.
         paths = [(footer.path, file["size"]) for file, footer in group]
         return read_files(self._spark, paths, parquet, schema, {"mergeSchema": "false"})
@@ -268,13 +268,12 @@ class ReaderBuild:
                 yield make_entries([row], work)
 
         schema = entry_schema(work)
-        return (
+        entries = (
             self._rows(read, group[0][1].found, work)
             .coalesce(self._spark.sparkContext.defaultParallelism)
             .mapInArrow(as_task(sketch_batches), from_arrow_schema(schema))
-            .toArrow()
-            .cast(schema)
         )
+        return collect_arrow(entries).cast(schema)
 
 
 def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:

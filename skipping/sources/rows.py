@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+
+from skipping.spark_api import arrow_schema, create_frame, parse_schema
 
 
 def frame_of_rows(spark: SparkSession, schema: str, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
@@ -19,10 +19,9 @@ def frame_of_rows(spark: SparkSession, schema: str, rows: Sequence[tuple[Any, ..
     """
     if not schema:
         return DataFrame(spark._jsparkSession.emptyDataFrame(), spark)
-    columns = StructType.fromDDL(schema)
-    assert isinstance(columns, StructType), "the schema is a list of columns"
-    arrow = to_arrow_schema(columns)
+    columns = parse_schema(schema)
+    arrow = arrow_schema(columns)
     values: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(arrow)
     arrays = [pa.array(v, type) for v, type in zip(values, arrow.types, strict=True)]
-    table: Any = pa.Table.from_arrays(arrays, schema=arrow)
-    return spark.createDataFrame(table, columns)
+    table = pa.Table.from_arrays(arrays, schema=arrow)
+    return create_frame(spark, table, columns)

@@ -17,6 +17,7 @@ from skipping.indexing.definitions import orphan_hint
 from skipping.indexing.spark import SparkBuild
 from skipping.model.identifiers import is_same_name, name_parts, qualify_name
 from skipping.sources.base import Source
+from skipping.spark_api import read_settings
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import STORE, Access, StartUp
@@ -74,7 +75,7 @@ def settings_of(spark: SparkSession) -> Settings:
     # Read all settings as one JSON text: py4j makes a call for each entry of a map, which takes
     # 60 ms in total.
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
-    return Settings.of(json.loads(mapper.writeValueAsString(spark.conf._jconf.getAllAsJava())))
+    return Settings.of(json.loads(mapper.writeValueAsString(read_settings(spark))))
 
 
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:

@@ -17,6 +17,7 @@ from skipping.model.definition import Definition, IndexId
 from skipping.model.identifiers import shown_name, split_name
 from skipping.sources.spark import settings_of, store_of
 from skipping.sources.stored import stored_name
+from skipping.spark_api import classic
 from skipping.stores import IndexStore, list_definitions
 from skipping.streaming.checkpoints import require_checkpoint
 from skipping.streaming.maintainer import STOP_TIMEOUT, Maintainer
@@ -87,7 +88,7 @@ def _own_session(spark: SparkSession) -> SparkSession:
     A client may end its own session, and its stream must continue.
     """
     jvm: Any = spark.sparkContext._jvm
-    default = jvm.org.apache.spark.sql.classic.SparkSession.getDefaultSession()
+    default = classic(jvm).SparkSession.getDefaultSession()
     if default.isDefined() and default.get().equals(spark._jsparkSession):
         return spark
     return SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
 from skipping.sources.rows import frame_of_rows
+from skipping.spark_api import classic, create_frame, parse_schema, streaming, streaming_relation
 from skipping.streaming.protocols import MaintainedIndex
 
 _REFERENCES = 8  # number of recent results that Python keeps alive for Java: see `_keep_alive`
@@ -76,14 +77,11 @@ class FileEvents:
     def stream(self) -> DataFrame:
         """Return the stream as a DataFrame; it is not started yet."""
         jvm: Any = self._spark._jvm
-        runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
         session = self._spark._jsparkSession
         schema = self.schema()
         output = jvm.org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes(schema)
-        relation = runtime.StreamingExecutionRelation(
-            self, output, jvm.scala.Option.empty(), session
-        )
-        dataset = getattr(jvm.org.apache.spark.sql.classic, "Dataset$")
+        relation = streaming_relation(jvm, self, output, session)
+        dataset = getattr(classic(jvm), "Dataset$")
         of_rows = getattr(dataset, "MODULE$").ofRows
         return DataFrame(of_rows(session, relation), self._spark)
 
@@ -138,7 +136,7 @@ class FileEvents:
                 "size": files["size"],
             }
         )
-        return self._streaming(self._spark.createDataFrame(events, _SCHEMA))
+        return self._streaming(create_frame(self._spark, events, parse_schema(_SCHEMA)))
 
     def _streaming(self, frame: DataFrame) -> Any:
         rows = frame._jdf.queryExecution().toRdd()
@@ -189,8 +187,7 @@ class FileEvents:
 
     def _offset(self, offset: dict[str, int]) -> Any:
         jvm: Any = self._spark._jvm
-        runtime = jvm.org.apache.spark.sql.execution.streaming.runtime
-        return runtime.SerializedOffset(json.dumps(offset))
+        return streaming(jvm).SerializedOffset(json.dumps(offset))
 
 
 def _read(offset: Any) -> tuple[int, int] | None:

@@ -25,6 +25,7 @@ from providers.values import arrow_type, domain_of
 from skipping.extensions import Analysed, find_extensions
 from skipping.model.definition import Expression
 from skipping.parser.literals import split_parts
+from skipping.spark_api import parse_type
 from skipping.tables import VARIANT, TableColumn
 from skipping.tables.spark_schema import nested_schema
 
@@ -146,5 +147,5 @@ def _schema(columns: Mapping[str, TableColumn]) -> StructType:
     for name, path in paths.items():
         if path not in branches:
             with suppress(PySparkException, Py4JError):
-                types[path] = DataType.fromDDL(columns[name].type)
+                types[path] = parse_type(columns[name].type)
     return nested_schema(types)

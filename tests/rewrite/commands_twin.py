@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rewrite.observe.explain import read_scans, wait_for_records
+from skipping.spark_api import error_condition
 from tests.rewrite.delta_rows import DeltaRows
 from tests.rewrite.differential import UNCOMPILED, make_table, settings
 from tests.rewrite.twelve_files import INDEX, ROWS, location
@@ -270,7 +271,7 @@ def outcome(work: Callable[[], object]) -> object:
     try:
         return work()
     except PySparkException as error:
-        return f"{type(error).__name__} {error.getCondition() or str(error)[:60]}"
+        return f"{type(error).__name__} {error_condition(error) or str(error)[:60]}"
     except Py4JJavaError as error:
         thrown = error.java_exception
         while thrown.getCause() is not None:

@@ -31,6 +31,8 @@ import rewrite
 import skipping
 from providers.errors import SessionError, SettingError, StatementError
 from rewrite.bridge.install import Hooks, find_hooks
+from skipping.requirements import require_spark
+from skipping.spark_api import classic
 
 CREATE = "CREATE SKIPPING INDEX ON t (id MIN_MAX)"
 QUERY = "SELECT * FROM t WHERE id = 5"
@@ -141,12 +143,12 @@ def settings_of_the_builder_are_kept(folder: Path) -> None:
         assert os.environ["PYSPARK_PYTHON"] == sys.executable
         conf = spark.sparkContext.getConf()
         packages = conf.get("spark.jars.packages", "")
-        assert packages.count("io.delta:delta-spark_4.1_2.13:") == 1, packages
+        assert packages.count(require_spark().delta_jar) == 1, packages
         assert "delta-storage:4.4.0" in packages, packages
         assert "shims" in packages, packages
         extensions = conf.get("spark.sql.extensions", "")
         assert extensions.split(",") == [DELTA, "org.example.Missing", ICEBERG], extensions
-        assert packages.count("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:") == 1, packages
+        assert packages.count(require_spark().iceberg_jar) == 1, packages
         assert conf.get("spark.sql.catalog.mine", "").endswith("DeltaCatalog")
         assert spark.sparkContext.appName == "mine"
         fill(spark, folder)
@@ -242,7 +244,7 @@ def a_session_that_has_run_sql_is_cloned(folder: Path) -> None:
         assert SparkSession.builder.getOrCreate() is spark
         assert SparkSession.getActiveSession() is spark
         jvm: Any = spark._jvm
-        java = jvm.org.apache.spark.sql.classic.SparkSession
+        java = classic(jvm).SparkSession
         assert java.active().equals(spark._jsparkSession)
         assert java.getDefaultSession().get().equals(spark._jsparkSession)
         assert opened(spark) == 1

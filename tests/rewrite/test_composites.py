@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
 from skipping import SkippingIndex
+from skipping.spark_api import RELEASE
 from tests.rewrite.differential import (
     append,
     exact,
@@ -45,7 +46,7 @@ CONDITIONS = [
     "(a = 1 AND b = 3 AND x < 0) OR (b = 5 AND a = 5) OR (a = 7 AND b = 0)",
     "a = 1 AND (b = 3 OR b = 4)",
     "(a, b) IN ((1, 3L), (5, 5L))",
-    "(a, b) = (1, 3L)",
+    *(["(a, b) = (1, 3L)"] if RELEASE >= (4, 0) else []),  # 3.5 compares the names of the fields
     "b = 3 AND s = 't1' AND d = date'2024-01-04'",
     "dec = 0.25 AND st.k = 3",
     "dec IN (0.25, 0.5) AND st.k <=> 3",

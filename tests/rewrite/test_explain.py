@@ -17,6 +17,7 @@ import rewrite
 from providers.errors import SessionError
 from rewrite import Explanation
 from skipping import ScanPlan
+from skipping.spark_api import classic, collect_arrow
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import settings
 
@@ -80,7 +81,7 @@ class TestExecutions:
         "head": lambda df, _: df.head(),
         "isEmpty": lambda df, _: df.isEmpty(),
         "toPandas": lambda df, _: df.toPandas(),
-        "toArrow": lambda df, _: df.toArrow(),
+        "toArrow": lambda df, _: collect_arrow(df),
         "toLocalIterator": lambda df, _: list(df.toLocalIterator()),
         "delta": lambda df, path: df.write.format("delta").save(str(path / "delta")),
         "parquet": lambda df, path: df.write.parquet(str(path / "parquet")),
@@ -546,7 +547,7 @@ class TestReasons:
 
     def test_no_scan_and_no_hooks(self, spark: SparkSession) -> None:
         assert str(rewrite.explain(spark.range(3))).endswith("no file scan")
-        session: Any = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+        session: Any = classic(spark.sparkContext._jvm).SparkSession  # type: ignore[union-attr]
         unhooked = SparkSession(spark.sparkContext, session(spark.sparkContext._jsc.sc(), {}))
         with pytest.raises(SessionError, match=r"spark = rewrite\.enable\(spark\)"):
             rewrite.explain(unhooked.range(3))

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 import rewrite
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.spark_api import collect_arrow, create_frame
 from tests.rewrite.differential import (
     FORMATS,
     Compared,
@@ -224,11 +225,12 @@ FRAMES: dict[str, tuple[Query, int]] = {
         lambda spark: joined(spark, spark.table("shaped"), F.broadcast(given(spark))), 1),
     "Arrow with a hint": (
         lambda spark: joined(
-            spark, spark.table("shaped"), F.broadcast(spark.createDataFrame(given(spark).toArrow()))
+            spark, spark.table("shaped"),
+            F.broadcast(create_frame(spark, collect_arrow(given(spark))))
         ), 1),
     "Arrow": (
         lambda spark: joined(
-            spark, spark.table("shaped"), spark.createDataFrame(given(spark).toArrow())
+            spark, spark.table("shaped"), create_frame(spark, collect_arrow(given(spark)))
         ), 1),
     "a table with a hint": (
         lambda spark: joined(spark, spark.table("shaped"), F.broadcast(spark.table("ids"))), 2),

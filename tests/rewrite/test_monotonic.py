@@ -16,7 +16,7 @@ from tests.rewrite.differential import (
 )
 
 DAYS = """
-    SELECT ts, date(ts) AS d, ts::timestamp_ntz AS n, date(ts) || '-' || id AS s, _f,
+    SELECT ts, date(ts) AS d, CAST(ts AS timestamp_ntz) AS n, date(ts) || '-' || id AS s, _f,
         int(k) AS x, CAST(k AS decimal(10, 2)) AS m, double(k) AS f
     FROM (
         SELECT id, _f, _f * 10 + id % 10 AS k, timestampadd(
@@ -58,7 +58,7 @@ OF_DAYS = [
     "unix_micros(ts) > 1738411200000000",
     "unix_date(d) = 19700",
     "bigint(ts) < 1704067200",
-    "n::date = date'2024-09-09'",
+    "CAST(n AS date) = date'2024-09-09'",
     "year(n) = 2025",
     "date_trunc('hour', n) = timestamp_ntz'2024-07-03 00:00:00'",
     "year(d) + 1 = 2026",

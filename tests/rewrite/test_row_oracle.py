@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import SkippingError
 from skipping.model.definition import Expression
+from skipping.spark_api import collect_arrow
 from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.computed import analyse
 from tests.rewrite.differential import ENABLED, settings
@@ -135,7 +136,7 @@ def expressions(
         sql = applied(*given)
         try:
             made = analyse(spark, Expression(sql, zone, ansi, ()), columns)
-            values = spark.table(name).orderBy("id").selectExpr(f"{sql} AS v").toArrow()["v"]
+            values = collect_arrow(spark.table(name).orderBy("id").selectExpr(f"{sql} AS v"))["v"]
         except (SkippingError, PySparkException, Py4JError):
             continue  # it cannot be indexed, or fails on a row
         found[made.text()] = (given, made.type(), values)

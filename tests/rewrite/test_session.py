@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import SessionError
 from rewrite import preflight
-from rewrite.session import _settings
+from rewrite.session import _choose_formats, _settings
+from skipping.requirements import LINES, require_spark
 from tests.test_house import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
@@ -67,6 +68,19 @@ def test_session_hides_sparks_progress_bar_in_a_notebook() -> None:
     assert "spark.ui.showConsoleProgress" not in _settings({}, [])
 
 
+def test_formats_are_those_with_a_release(caplog: pytest.LogCaptureFixture) -> None:
+    assert list(_choose_formats(None, LINES["4.1"])) == ["delta", "iceberg"]
+    assert not caplog.records
+    assert list(_choose_formats(None, LINES["4.2"])) == ["delta"]
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "the session cannot read Iceberg tables: Iceberg has no release for Spark 4.2, so install "
+        "an older Spark, such as pyspark==4.1.*, for its tables"
+    )
+    with pytest.raises(SessionError, match=r"Iceberg has no release for Spark 4\.2"):
+        _choose_formats(["iceberg"], LINES["4.2"])
+
+
 class TestWhatCannotBe:
     @pytest.fixture(autouse=True)
     def nothing_starts(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +89,7 @@ class TestWhatCannotBe:
 
         monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
 
-    def refused(self, builder: Any = None) -> str:
+    def refusal(self, builder: Any = None) -> str:
         with pytest.raises(SessionError) as caught:
             rewrite.session(builder)
         return str(caught.value)
@@ -87,13 +101,13 @@ class TestWhatCannotBe:
         self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
     ) -> None:
         monkeypatch.setenv(variable, value)
-        assert "Spark Connect keeps query plans on its server" in self.refused()
+        assert "Spark Connect keeps query plans on its server" in self.refusal()
 
     @pytest.mark.parametrize(
         ("key", "value"), [("spark.remote", "sc://host"), ("spark.api.mode", "connect")]
     )
     def test_connect_by_setting(self, key: str, value: str) -> None:
-        message = self.refused(SparkSession.builder.config(key, value))
+        message = self.refusal(SparkSession.builder.config(key, value))
         assert "use a classic session (no spark.remote" in message
 
     def test_a_connect_session(self) -> None:
@@ -104,13 +118,13 @@ class TestWhatCannotBe:
     def test_no_java_on_the_path(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", str(tmp_path))
-        assert self.refused() == (
+        assert self.refusal() == (
             "no Java on the PATH: install a JDK 17 or 21, or set JAVA_HOME to one"
         )
 
     def test_no_java_in_java_home(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        assert self.refused() == (
+        assert self.refusal() == (
             f"no Java at {tmp_path}/bin/java, where JAVA_HOME points: "
             "install a JDK 17 or 21, or set JAVA_HOME to one"
         )
@@ -133,68 +147,95 @@ class TestWhatCannotBe:
         java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
         java.chmod(0o755)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-        assert self.refused() == (
-            f"Spark 4.1 needs a JDK 17 or 21, {java} {found}: install one and set JAVA_HOME to it"
+        assert self.refusal() == (
+            f"Spark {require_spark().spark} needs a JDK 17 or 21, but {java} {found}: install one "
+            "and set JAVA_HOME to it"
         )
 
 
 class TestAnotherRelease:
-    """What is wanted changes here, since only one can be loaded."""
+    """What is needed changes here, since a process loads only one release."""
 
-    def refused(self, spark: SparkSession) -> str:
+    def refusal(self, spark: SparkSession) -> str:
         with pytest.raises(SessionError) as caught:
             rewrite.enable(spark)
         return str(caught.value)
 
+    def require(self, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+        """Support another line than that of the session."""
+        line = replace(require_spark(), **changes)
+        monkeypatch.setattr(preflight, "session_line", lambda spark: line)
+
     def test_of_spark(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(preflight, "SPARK", "3.5")
-        said = self.refused(spark)
-        assert said.startswith("Spark 4.1")
-        assert said.endswith("works only with 3.5: pip install 'lakehouse-file-skipping[spark]'")
+        monkeypatch.setattr(type(spark), "version", "3.4.1")
+        assert self.refusal(spark) == (
+            "Spark 3.4.1 is installed, but this release of lakehouse-file-skipping works only with "
+            "3.5, 4.0, 4.1 or 4.2: pip install 'lakehouse-file-skipping[spark]' 'pyspark==4.1.*'"
+        )
+
+    def test_of_spark_beside_pyspark(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        other = "4.0.1" if require_spark().spark != "4.0" else "3.5.1"
+        monkeypatch.setattr(type(spark), "version", other)
+        refused = self.refusal(spark)
+        assert refused.startswith(f"the session's Spark is {other}, but PySpark is ")
+        assert refused.endswith(f": pip install 'pyspark=={other}'")
 
     @pytest.mark.parametrize(
-        ("of", "what", "install"),
+        ("format", "what", "install"),
         [
-            ("_DELTA", "Delta Lake 4.4", "pip install 'lakehouse-file-skipping[spark]'"),
-            ("_ICEBERG", "Iceberg 1.", f"spark.jars.packages={preflight.ICEBERG_JAR}"),
+            ("delta", "Delta Lake ", "pip install 'lakehouse-file-skipping[spark]' 'pyspark==4.1"),
+            ("iceberg", "Iceberg 1.", "spark.jars.packages=org.apache.iceberg:iceberg-spark-"),
         ],
     )
     def test_of_a_format(
-        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, of: str, what: str, install: str
+        self,
+        spark: SparkSession,
+        monkeypatch: pytest.MonkeyPatch,
+        format: str,
+        what: str,
+        install: str,
     ) -> None:
-        wanted = replace(getattr(preflight, of), releases=("3.5", "3.6"))
-        monkeypatch.setattr(preflight, of, wanted)
-        said = self.refused(spark)
-        assert said.startswith(what)
-        assert f"works with 3.5 or 3.6 only: {install}" in said
+        self.require(monkeypatch, **{format: ("0.5", "0.6")})
+        refused = self.refusal(spark)
+        assert refused.startswith(what)
+        assert f"works only with 0.5 or 0.6: {install}" in refused
+
+    @pytest.mark.parametrize("format", ["delta", "iceberg"])
+    def test_of_no_release_of_a_format(
+        self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, format: str
+    ) -> None:
+        self.require(monkeypatch, **{format: ()})
+        assert re.search(
+            rf"^{format}-spark.* cannot be used: .* has no release for Spark", self.refusal(spark)
+        )
 
     def test_of_a_format_for_another_scala(
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(preflight, "_SCALA", "2.12")
+        self.require(monkeypatch, scala="2.11")
         monkeypatch.setattr(preflight, "_require_scala", lambda *_: None)
-        said = self.refused(spark)
-        assert (
-            "delta-spark_4.1_2.13-4.4.0.jar is not built for Spark 4.1 and Scala 2.12: pip install"
-            in said
+        assert re.search(
+            r"delta-spark_.*\.jar is not built for Spark \S+ and Scala 2\.11: pip install",
+            self.refusal(spark),
         )
 
     def test_of_spark_for_another_scala(
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(preflight, "_SCALA", "2.12")
-        said = self.refused(spark)
-        assert said.startswith("this is Spark 4.1")
-        assert said.endswith("not supported: use the Spark 4.1 for Scala 2.12")
+        self.require(monkeypatch, scala="2.11")
+        refused = self.refusal(spark)
+        assert refused.startswith(f"this is Spark {require_spark().spark}")
+        assert refused.endswith("for Scala 2.11")
 
     @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "25.0.1"])
     def test_of_java(self, spark: SparkSession, version: str) -> None:
         system: Any = spark._jvm.System  # type: ignore[union-attr]
         real = system.setProperty("java.version", version)
         try:
-            assert f"needs a JDK 17 or 21, this session's is {version}: install" in self.refused(
-                spark
-            )
+            wanted = f"needs a JDK 17 or 21, but this session's is {version}: install"
+            assert wanted in self.refusal(spark)
         finally:
             system.setProperty("java.version", real)
 

@@ -18,6 +18,7 @@ from providers.errors import (
     StoreError,
     WrongAnswer,
 )
+from skipping.spark_api import classic
 from skipping.stores.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.nightly
@@ -297,7 +298,7 @@ class TestWithoutHooks:
         self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         jvm = spark.sparkContext._jvm
-        made = jvm.org.apache.spark.sql.classic.SparkSession(spark.sparkContext._jsc.sc(), {})  # type: ignore[union-attr]
+        made = classic(jvm).SparkSession(spark.sparkContext._jsc.sc(), {})  # type: ignore[union-attr]
         unhooked = SparkSession(spark.sparkContext, made)
         for statement in self.STATEMENTS:
             with pytest.raises(SessionError, match=r"rewrite\.enable"):

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column
 
 import rewrite
+from skipping.spark_api import classic
 from tests.rewrite.differential import (
     ENABLED,
     Query,
@@ -257,11 +257,11 @@ def test_a_list_of_a_million_keys(spark: SparkSession, base: str) -> None:
     numbers = jvm.java.util.stream.IntStream.range(204, 1_000_204).boxed()
     keys = numbers.collect(jvm.java.util.stream.Collectors.toSet())
     there = jvm.scala.jdk.javaapi.CollectionConverters.asScala(keys).toSet()
-    expressions: Any = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    expressions: Any = classic(jvm).ExpressionUtils
     column: Any = F.col("m")
     child = expressions.expression(column._jc)
     among = jvm.org.apache.spark.sql.catalyst.expressions.InSet(child, there)
-    df = spark.table(base).where(Column(expressions.column(among)))
+    df = spark.table(base).where(type(column)(expressions.column(among)))
 
     own = {"spark.sql.ui.explainMode": "simple",
            "spark.sql.parquet.pushdown.inFilterThreshold": "0"}  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.spark_api import repartition_by_number
 from tests.rewrite.differential import (
     FORMATS,
     Compared,
@@ -242,7 +243,7 @@ def test_times_of_files_that_were_imported(spark: SparkSession, tmp_path: Path) 
     """Iceberg takes the bounds in their footers as microseconds, and they are of milliseconds."""
     rows = "SELECT int(id) AS id, timestamp_millis(id * 86400000) AS ts FROM range(4)"
     with settings(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"}):
-        spark.sql(rows).repartitionById(4, "id").write.parquet(str(tmp_path / "old"))
+        repartition_by_number(spark.sql(rows), 4, "id").write.parquet(str(tmp_path / "old"))
     with in_catalog_of(spark, "iceberg"):
         spark.sql("CREATE TABLE imported (id INT, ts TIMESTAMP) USING iceberg")
         spark.sql(

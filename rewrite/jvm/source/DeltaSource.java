@@ -46,8 +46,8 @@ public final class DeltaSource extends FileSource {
   private static final String COLUMN_ID = "delta.columnMapping.id";
   private static final String PHYSICAL_NAME = "delta.columnMapping.physicalName";
 
-  /** The release of Delta whose commands are known to note their files before they look. */
-  private static final String RELEASE = "4.4.0";
+  /** The releases of Delta whose commands are known to note their files before they look. */
+  private static final Set<String> RELEASES = Set.of("3.3.3", "4.4.0");
 
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
   private static final Set<String> COMMANDS = Set.of("delete", "update", "batch");
@@ -85,7 +85,7 @@ public final class DeltaSource extends FileSource {
   }
 
   private static boolean servesCommands() {
-    return SkippingConf.servesCommands() && RELEASE.equals(io.delta.package$.MODULE$.VERSION());
+    return SkippingConf.servesCommands() && RELEASES.contains(io.delta.package$.MODULE$.VERSION());
   }
 
   /** Adds the steps of a read: all files, those of the partitions, those that statistics leave. */

@@ -7,9 +7,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import org.apache.iceberg.Schema;
+import org.apache.iceberg.BatchScan;
 import org.apache.iceberg.ScanTask;
 import org.apache.iceberg.ScanTaskGroup;
+import org.apache.iceberg.Schema;
+import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.expressions.Expression;
 
 /**
@@ -26,6 +28,7 @@ final class IcebergReflection {
   private final Method tasks;
   private final Method caseSensitive;
   private final Method snapshotId;
+  private final Field planned;
   private final Method specs;
   private final Method resetTasks;
   private final Method filters;
@@ -39,6 +42,7 @@ final class IcebergReflection {
     tasks = method(scan, "tasks");
     caseSensitive = method(scan, "caseSensitive");
     snapshotId = method(scan, "snapshotId");
+    planned = field(scan, "scan");
     specs = method(scan, "specs");
     resetTasks = method(scan, "resetTasks", List.class);
     Method given = method(scan, "filters");
@@ -98,7 +102,11 @@ final class IcebergReflection {
 
   /** Returns the snapshot that it reads; null where that is not known. */
   Long snapshotId(Object scan) throws ReflectiveOperationException {
-    return snapshotId == null ? null : (Long) snapshotId.invoke(scan);
+    Long given = snapshotId == null ? null : (Long) snapshotId.invoke(scan);
+    if (given != null || planned == null) return given;
+    // Until Spark 4.0 a scan knows only the snapshot that a query names.
+    Snapshot current = planned.get(scan) instanceof BatchScan batch ? batch.snapshot() : null;
+    return current == null ? null : (Long) current.snapshotId();
   }
 
   /** Gives a copy other tasks. */

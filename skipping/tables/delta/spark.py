@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
+from skipping.spark_api import collect_arrow
 from skipping.tables import FILES, Columns, distinct_files, files_table
 from skipping.tables.computed import Computing
 from skipping.tables.paths import resolve_path
@@ -137,7 +138,12 @@ class DeltaTable:
             raise TableError(f"table {self.name} is gone: there is no log at {self.root}")
         if version is None or version == snapshot.version():
             return snapshot
-        return log.getSnapshotAt(version, none, none, False)
+        try:
+            return log.getSnapshotAt(version, none, none, False)
+        except Py4JError as error:
+            if type(error) is not Py4JError:  # an exception in Java
+                raise
+            return log.getSnapshotAt(version, none, none)  # before Delta 4.4
 
     def _plan_where(self, version: int, where: str) -> DataFrame | None:
         """Return the files of the scan that Delta plans; None if the plan does not have them."""
@@ -162,7 +168,7 @@ class DeltaTable:
         return DataFrame(self.spark._jsparkSession.createDataset(files, encoder).toDF(), self.spark)
 
     def _table(self, frame: DataFrame) -> pa.Table:
-        added = frame.select("path", "size", "partitionValues").toArrow().combine_chunks()
+        added = collect_arrow(frame.select("path", "size", "partitionValues")).combine_chunks()
         if not added.num_rows:
             return FILES.empty_table()
         paths = resolve_path(self.root, _only(added, "path").cast(pa.string()))

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
 from skipping.parser.literals import quote
+from skipping.spark_api import collect_arrow
 from skipping.tables import FILES, Columns, distinct_files
 from skipping.tables.computed import Computing
 from skipping.tables.iceberg.files import data_files, listed_table
@@ -79,7 +80,9 @@ class IcebergTable:
         self._load()
         with translate_errors(self.name):
             known = self.spark.table(f"{self.name}.all_data_files").select("file_path").distinct()
-            return pc.is_in(paths, value_set=known.toArrow()[0].cast(pa.string()).combine_chunks())
+            return pc.is_in(
+                paths, value_set=collect_arrow(known)[0].cast(pa.string()).combine_chunks()
+            )
 
     def _load(self) -> tuple[Any, Metadata]:
         jvm: Any = self.spark._jvm
@@ -103,14 +106,15 @@ class IcebergTable:
         struct = next((f.dataType for f in frame.schema if f.name == "partition"), StructType())
         assert isinstance(struct, StructType), "a partition has fields"
         values = {id: name for id, name in metadata.values.items() if name in struct.names}
-        listed = frame.select(
+        listing = frame.select(
             F.col("file_path").alias("path"),
             F.col("file_size_in_bytes").alias("size"),
             F.col("record_count").alias("stamp"),
             F.col("spec_id").alias("spec"),
             F.col("file_format").alias("format"),
             *(F.col(f"partition.{quote(name)}").alias(f"_{id}") for id, name in values.items()),
-        ).toArrow()
+        )
+        listed = collect_arrow(listing)
         files = data_files(listed, {id: listed[f"_{id}"] for id in values}, metadata)
         matching = None if where is None else self._matching(snapshot, where)
         if matching is None:

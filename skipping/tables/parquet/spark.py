@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError, first_line
+from skipping.spark_api import collect_arrow, resolve_relation
 from skipping.tables import Columns, distinct_files, files_table
 from skipping.tables.computed import Computing
 from skipping.tables.parquet.unlogged import UnloggedTable
@@ -68,7 +69,7 @@ class ParquetTable(UnloggedTable):
                 F.expr(f"unix_micros(_{i})" if f.dataType.typeName() == "timestamp" else f"_{i}")
                 for i, f in enumerate(types)
             ]
-            listed = (
+            listing = (
                 self._listing(relation, {"type": "struct", "fields": numbered})
                 .select(
                     "path",
@@ -77,8 +78,8 @@ class ParquetTable(UnloggedTable):
                     *(v.cast("string").alias(f"_{i}") for i, v in enumerate(values)),
                 )
                 .coalesce(self.spark.sparkContext.defaultParallelism)
-                .toArrow()
             )
+            listed = collect_arrow(listing)
         columns = Columns(leaves(types.jsonValue()["fields"], types.names))
         identities = [f"/{name}" for name in columns]
         rows = zip(*(listed[f"_{i}"].to_pylist() for i in range(len(types))), strict=True)
@@ -111,7 +112,7 @@ class ParquetTable(UnloggedTable):
                 found = self._frame(self._relation()).where(spark_condition(where))
             except AnalysisException as error:
                 raise DefinitionError(f"WHERE {where}: {first_line(error)}") from error
-            matching = found.select("_metadata.file_path").distinct().toArrow()
+            matching = collect_arrow(found.select("_metadata.file_path").distinct())
         kept = matching["file_path"].cast(pa.string()).combine_chunks()
         return pc.is_in(paths, value_set=resolve_path("", kept))
 
@@ -128,7 +129,7 @@ class ParquetTable(UnloggedTable):
             catalog_utils = jvm.org.apache.spark.sql.catalyst.catalog.CatalogUtils
             options = table.storage().properties()
             options = options.updated("path", catalog_utils.URIToString(location))
-            relation = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+            source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
                 self.spark._jsparkSession,
                 "parquet",
                 jvm.PythonUtils.toSeq([]),
@@ -137,7 +138,8 @@ class ParquetTable(UnloggedTable):
                 table.bucketSpec(),
                 options,
                 catalog,
-            ).resolveRelation(False, True)
+            )
+            relation = resolve_relation(source)
         if str(relation.location().rootPaths().apply(0).toString()) != self.root:
             raise TableError(f"table {self.name} is gone from {self.root}")
         return relation

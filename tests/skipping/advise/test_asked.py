@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.types import StructType
 
 import rewrite
 from rewrite.observe.history import list_unindexed_conditions
@@ -17,6 +16,7 @@ from skipping import SkippingIndex
 from skipping.advise.analyze import Advice
 from skipping.advise.recommend import ColumnAdvice
 from skipping.parser.statements import Analyze
+from skipping.spark_api import parse_schema
 from skipping.tables.open import open_table
 from tests.rewrite.differential import ENABLED, in_catalog_of, make_table, opened, settings, skips
 
@@ -84,7 +84,7 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     (search,) = [kind for kind in found["body"].all_advised if kind.for_text]
     assert (search.spelling, search.asked) == ("NGRAM", 1)
     assert search.kept[0] == pytest.approx(1, abs=0.5)
-    columns = StructType.fromDDL(Analyze.schema).names[-3:]
+    columns = parse_schema(Analyze.schema).names[-3:]
     assert columns == ["asked", "saved_files", "saved_bytes"]
     shown = {(row[0], row[3]): row[-3:] for row in advice.rows()}
     best = lower.advised

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from skipping.spark_api import classic
 from tests.skipping.commands.samples import fresh, make
 
 
@@ -37,7 +38,7 @@ def wide(spark: SparkSession) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def unhooked(spark: SparkSession) -> SparkSession:
     """A Delta session of its own in the same Spark context, where nothing was put in."""
-    session: Any = spark.sparkContext._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    session: Any = classic(spark.sparkContext._jvm).SparkSession  # type: ignore[union-attr]
     jvm_session = session(spark.sparkContext._jsc.sc(), {})
     assert rewrite.bridge.install.find_hooks(SparkSession(spark.sparkContext, jvm_session)) is None
     return SparkSession(spark.sparkContext, jvm_session)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from skipping import SkippingIndex
 from skipping.indexing.interrupts import run_interruptibly
+from skipping.spark_api import collect_arrow
 
 
 @pytest.fixture(params=["PySpark's handler", "a notebook's"])
@@ -73,7 +74,7 @@ def test_create_ends_when_it_is_interrupted(
 
     def build(self: Any, *_: object) -> Iterator[pa.Table]:
         started.set()
-        yield self._spark.range(2, numPartitions=2).mapInArrow(sleep, "id long").toArrow()
+        yield collect_arrow(self._spark.range(2, numPartitions=2).mapInArrow(sleep, "id long"))
 
     with monkeypatch.context() as patched:
         patched.setattr("skipping.indexing.spark.SparkBuild.__call__", build)

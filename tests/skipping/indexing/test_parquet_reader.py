@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import TableError
 from providers.values import encode
 from skipping.indexing.parquet_reader import Chunk, Unreadable, read_columns
+from skipping.spark_api import collect_arrow
 from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.composites import combine
 from tests.rewrite.differential import settings
@@ -131,13 +132,13 @@ def written(
         if writer not in done:
             folder = tmp_path_factory.mktemp(writer.replace(" ", "-"))
             if writer == "pyarrow":
-                table = frame.toArrow()
+                table = collect_arrow(frame)
                 write(folder / "file.parquet", table)
             else:
                 with settings(spark, WRITERS[writer]):
                     frame.write.mode("overwrite").parquet(str(folder))
             plain = spark.read.schema(frame.schema).parquet(str(folder))
-            done[writer] = only_file(folder), plain.toArrow()
+            done[writer] = only_file(folder), collect_arrow(plain)
         return done[writer]
 
     with settings(spark, {"spark.sql.session.timeZone": "America/Los_Angeles"}):

@@ -21,6 +21,7 @@ from skipping.indexing.spark_reader import ReaderBuild
 from skipping.model.definition import Definition, TableId
 from skipping.parser.parse import parse
 from skipping.parser.statements import Create
+from skipping.spark_api import collect_arrow
 from skipping.stores import IDENTITY
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 from skipping.tables.open import open_table
@@ -91,7 +92,7 @@ def test_every_type_and_writer(spark: SparkSession, tmp_path: Path) -> None:
         with settings(spark, values):
             frame.write.parquet(str(folder))
         paths += folder.glob("*.parquet")
-    table = frame.toArrow()
+    table = collect_arrow(frame)
     (tmp_path / "pa").mkdir()
     for version in ("1.0", "2.6"):
         pq.write_table(table, tmp_path / "pa" / f"{version}.parquet", version=version)

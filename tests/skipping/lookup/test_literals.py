@@ -32,6 +32,7 @@ from providers.literals import normalise_leaf
 from providers.predicate import And, Or
 from providers.values import arrow_type, encode
 from skipping.lookup.binding import Binding
+from skipping.spark_api import collect_arrow
 from skipping.tables import Columns, TableColumn
 
 OPS = ("=", "!=", "<", "<=", ">", ">=")
@@ -156,7 +157,7 @@ def test_every_literal_asks_what_spark_asks(spark: SparkSession, ansi: str) -> N
             if isinstance(value, int | float | Decimal) and type != "boolean":
                 wide = Between("x", -(2**64), value)
                 leaves.append((f"x BETWEEN -18446744073709551616BD AND {text}", wide))
-        answers = table.selectExpr("x", *(sql for sql, _ in leaves)).toArrow()
+        answers = collect_arrow(table.selectExpr("x", *(sql for sql, _ in leaves)))
         normalised = encode(answers["x"].cast(arrow)).to_pylist()
         for (sql, leaf), answer in zip(leaves, answers.columns[1:], strict=True):
             asks = normalise_leaf(leaf, arrow)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import DefinitionError
 from skipping import SkippingIndex
 from skipping.indexing.parquet_reader import Unreadable, read_columns
+from skipping.spark_api import collect_arrow
 from skipping.tables import FILES, Table
 from skipping.tables.delta.deltalake import DeltaLakeTable
 from skipping.tables.open import open_table
@@ -124,7 +125,7 @@ def check_random_filters(
 ) -> None:
     """Compare the rows, by their number `n`, that a scan and Spark return for each filter."""
     asked = [f"({text}) AS f{i}" for i, text in enumerate(filters)]
-    answers = frame.selectExpr("n", *asked).toArrow()
+    answers = collect_arrow(frame.selectExpr("n", *asked))
     evaluated = opened = 0
     for i, text in enumerate(filters):
         wanted = answers.filter(answers[f"f{i}"])["n"].to_pylist()

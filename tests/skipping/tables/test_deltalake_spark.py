@@ -18,6 +18,7 @@ from skipping import SkippingIndex
 from skipping.advise.sampled_verification import verify_files
 from skipping.indexing.partition_values import partition_value
 from skipping.lookup.binding import Binding
+from skipping.spark_api import collect_arrow
 from skipping.stores import IDENTITY
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.delta.deltalake import DeltaLakeTable
@@ -151,7 +152,7 @@ class TestOneTable:
             assert plan.kept < (plan.total or 0)
             local = SkippingIndex.on(table, store=url).scan(asked)
             assert len(local.plan_files()) == plan.kept
-            wanted = spark.read.format("delta").load(str(folder)).where(asked).toArrow()
+            wanted = collect_arrow(spark.read.format("delta").load(str(folder)).where(asked))
             assert _rows(local.to_arrow()) == _rows(wanted)
 
 

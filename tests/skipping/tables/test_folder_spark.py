@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import TableError
 from skipping import SkippingIndex
+from skipping.spark_api import collect_arrow
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.open import open_table
 from skipping.tables.parquet.listing import list_folder
@@ -96,7 +97,7 @@ def test_what_one_builds_the_other_asks(
         assert plan.kept is not None
         assert plan.kept < (plan.total or 0)
         found = one.scan(asked).to_arrow()
-        assert _rows(found) == _rows(frame.where(asked).toArrow())
+        assert _rows(found) == _rows(collect_arrow(frame.where(asked)))
         assert len(one.scan(asked).plan_files()) == plan.kept
         assert one.verify(asked).rows == len(found)
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from providers.errors import TableError
 from skipping import SkippingIndex
+from skipping.spark_api import collect_arrow
 from skipping.stores.memory.store import MemoryStore
 from tests.rewrite.iceberg.tables import MERGE_ON_READ, delete_by_value
 from tests.skipping.tables.local import plain
@@ -121,7 +122,7 @@ def test_the_same_rows_from_fewer_files(table: Table, index: SkippingIndex, give
 def test_it_is_what_spark_reads(
     spark: SparkSession, table: Table, index: SkippingIndex, lake: tuple[str, SqlCatalog, Path]
 ) -> None:
-    wanted = spark.table(f"{lake[0]}.t").toArrow()
+    wanted = collect_arrow(spark.table(f"{lake[0]}.t"))
     assert plain(index.scan().to_arrow()) == plain(wanted)
     assert len(wanted) == 40 - 6 + 1
     assert index.lookup("k = 32").kept == 2
