@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from skipping.lookup.scan_plan import ScanPlan
-from skipping.spark_api import repartition_by_number
+from skipping.spark_api import RELEASE, repartition_by_number
 from tests.rewrite.differential import (
     FORMATS,
     Compared,
@@ -148,7 +148,8 @@ def test_values_of_partitions(spark: SparkSession, format: str) -> None:
 def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
     make_table(spark, "grows", SORTED, properties=BOUNDS)
     assert fact(same_rows(spark, joined(table="grows")), "grows").opened == 2
-    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f) FROM ({SORTED}) WHERE i % 10 = 6")
+    rows = spark.sql(SORTED).drop("_f")
+    rows.where("i % 10 = 6").write.insertInto("grows")
     assert (fact(same_rows(spark, joined(table="grows")), "grows").opened or 0) > 2
     spark.sql("DELETE FROM grows WHERE i = 25")
     spark.sql("UPDATE grows SET i = 131 WHERE i = 77")
@@ -157,7 +158,7 @@ def test_bounds_are_as_of_the_version(spark: SparkSession, format: str) -> None:
         past = joined(table="grows VERSION AS OF 1")
         assert fact(same_rows(spark, past), "grows").opened == 2
     spark.sql("ALTER TABLE grows ADD COLUMN more INT")
-    spark.sql(f"INSERT INTO grows SELECT * EXCEPT (_f), i AS more FROM ({SORTED}) WHERE i < 20")
+    rows.where("i < 20").selectExpr("*", "i AS more").write.insertInto("grows")
     query = "SELECT f.id FROM grows f JOIN few d ON f.more = d.p WHERE d.i > 0"
     same_rows(spark, query)
     spark.sql("DROP TABLE grows")
@@ -173,9 +174,10 @@ def test_columns_that_are_renamed_dropped_and_widened(spark: SparkSession, forma
     assert same_rows(spark, query.format("was")).rows
     assert fact(same_rows(spark, query.format("was")), "changes").opened == 2
     assert fact(same_rows(spark, query.format("i")), "changes").opened == 0
-    spark.sql("ALTER TABLE changes ALTER COLUMN was TYPE BIGINT")
-    widened = "SELECT f.* FROM changes f JOIN few d ON f.was = d.id WHERE d.p > 0"
-    assert fact(same_rows(spark, widened), "changes").opened == 2
+    if format == "iceberg" or RELEASE >= (4, 0):
+        spark.sql("ALTER TABLE changes ALTER COLUMN was TYPE BIGINT")
+        widened = "SELECT f.* FROM changes f JOIN few d ON f.was = d.id WHERE d.p > 0"
+        assert fact(same_rows(spark, widened), "changes").opened == 2
     spark.sql("ALTER TABLE changes DROP COLUMN i")
     spark.sql("ALTER TABLE changes ADD COLUMN i INT")
     spark.sql("INSERT INTO changes VALUES (5, 25)")
