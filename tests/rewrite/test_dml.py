@@ -173,10 +173,12 @@ def test_both_looks_of_an_update_are_explained(spark: SparkSession, twins: Make)
     assert [scan.opened for scan in explained.scans] == [1, 1]
 
 
-def test_the_release_whose_commands_are_known_is_the_one_that_is_pinned() -> None:
+def test_commands_of_the_tested_releases_are_known() -> None:
     source = (ROOT / "rewrite/jvm/source/DeltaSource.java").read_text()
-    (release,) = re.findall(r'String RELEASE = "(.+)";', source)
-    assert f'"delta-spark=={release}"' in (ROOT / "pyproject.toml").read_text()
+    (releases,) = re.findall(r"RELEASES = Set\.of\((.+)\);", source)
+    pins = [path.read_text() for path in (ROOT / ".ci").glob("constraints*.txt")]
+    tested = re.findall(r"^delta-spark==(.+)$", "\n".join(pins), re.MULTILINE)
+    assert set(re.findall(r'"(.+?)"', releases)) == set(tested)
 
 
 @pytest.mark.parametrize("on", ["t.k = s.k", "t.k = s.k AND t.i < 9"])
@@ -198,7 +200,8 @@ def test_the_source_is_counted_though_nothing_matches(
         _, found = both(tables, merge)
         explained = str(rewrite.explain(spark.sql(merge.format(t="indexed"))))
     if adaptive == "true":
-        assert found == [], "a join without rows is no longer in the plan"
+        # A join without rows is no longer in the plan, if its empty side ended first.
+        assert [look.opened for look in found] in ([], [1])
     elif on == "t.k = s.k":
         assert [scan.opened for scan in found] == [1]
     else:
