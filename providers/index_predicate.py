@@ -114,7 +114,7 @@ class ContainsOther:
 
 @dataclass(frozen=True, slots=True)
 class ContainsRange:
-    """TERMS: a term is between low and high. A None bound is open; flags say if others count."""
+    """TERMS: a term is between low and high. The flags include the bounds; None means no bound."""
 
     field: str
     low: Value | None = None

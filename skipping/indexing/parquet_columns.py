@@ -119,7 +119,7 @@ def _by_id(fields: list[pa.Field], column: TableColumn) -> list[pa.Field] | None
     if not any(ids):
         return _by_mapping(fields, column)
     if len(found) > 1 or any(len(branch) != len(column.physical.path) for branch in found):
-        raise UnknownError(f"field id {column.physical.field_id} is not where the table has it")
+        raise UnknownError(f"field id {column.physical.field_id} occurs twice, or at another depth")
     by_id = found[0] if found else None
     # PyIceberg uses ids only if every field has one. Otherwise it uses the mapping, or fails
     # without a mapping (`pyarrow_to_schema`). Iceberg's Spark reader uses ids as soon as one field

@@ -273,8 +273,8 @@ class Definition:
             part == "" or _is_name(part) for part in asdict(self.table).values()
         ):
             raise DefinitionError(
-                "a name is empty, has control characters, or has more than "
-                f"{_LONGEST_NAME:,} characters"
+                "a name of the table, a column or an expression is empty, has control characters, "
+                f"or has more than {_LONGEST_NAME:,} characters"
             )
         if len(self.columns) > _MOST_COLUMNS:
             raise DefinitionError(f"an index has at most {_MOST_COLUMNS:,} columns")

@@ -195,12 +195,12 @@ def place_rows(
     removed: Container[int],
     end: int,
 ) -> list[int]:
-    """Return the rows that have the ordinal of their file: new entries, and existing ones.
+    """Return the positions of the rows to store; each row is a file with its ordinal.
 
-    Of the existing entries, `holders` has the ordinal of each identity, and `owners` the identity
-    of each ordinal. `removed` are ordinals that had an entry, and `end` is the first that is not
-    reserved. Rows that lost a race or were removed are left out. Raises StoreError for an ordinal
-    that belongs to another file.
+    A row is left out if its file already has another ordinal (another writer was first), or if its
+    ordinal is in `removed` (it had an entry before). `holders` maps the existing files to ordinals,
+    and `owners` maps ordinals to files. Raises StoreError for an ordinal that belongs to another
+    file or was not reserved; `end` is the first such ordinal.
     """
     held, named = dict(holders), dict(owners)
     placed = []

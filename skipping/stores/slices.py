@@ -157,7 +157,7 @@ def transpose(values: _Octets) -> _Octets:
 
 
 def transpose_back(rows: _Octets) -> _Octets:
-    """Return the values whose bits these are, a row for each."""
+    """Undo `transpose`: return the values, one in each row."""
     length, n = len(rows) // 8, 8 * rows.shape[1]
     values = np.empty((n, length), np.uint8)
     for start, end in _steps(length, 8 * n):

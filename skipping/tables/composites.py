@@ -1,4 +1,4 @@
-"""Combine the columns of a multi-column index to one column of tuples: `(a, b) VALUE_LIST`."""
+"""Combine the columns of a multi-column index into one column of tuples: `(a, b) VALUE_LIST`."""
 
 from __future__ import annotations
 

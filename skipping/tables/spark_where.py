@@ -1,4 +1,4 @@
-"""Render the condition of WHERE for Spark, from its tree, never from its text."""
+"""Render the WHERE of an index as Spark SQL, from its parsed tree, never from its text."""
 
 from __future__ import annotations
 

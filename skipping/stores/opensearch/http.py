@@ -98,9 +98,10 @@ class Wire:
         deadline: float,
         most: int | None = None,
     ) -> Reply:
-        """Send a request and return the response; raise Overdue, or StoreError without a response.
+        """Send a request and return the response.
 
-        Raises TooMuch for a response of more than `most` bytes (default `limits.RESPONSE`).
+        Raises Overdue at the deadline, TooMuch for a response of more than `most` bytes (default
+        `limits.RESPONSE`), and StoreError for any other failure.
         """
         began = time.monotonic()
         if not self._room.acquire(timeout=max(0.0, deadline - began)):

@@ -258,7 +258,7 @@ class Entries:
         return [hit["sort"][0] for hit in hits]
 
     def search(self, body: Body, *, timeout: float) -> Body:
-        """Return one complete response."""
+        """Run a search; raise StoreError unless every shard responded."""
         with self._there():
             answer: Body = self._client.search(self._name, body, timeout=timeout)
             return answer

@@ -63,7 +63,7 @@ def has_many_numbers(test: Test) -> bool:
 
 
 def count_clauses(test: Test) -> int:
-    """Return the number of ranges in the query of a test on SCALAR fields; 0 for other tests."""
+    """Return how many clauses the query of a test on SCALAR fields has; 0 for other tests."""
     match test:
         case Overlaps(_, _, keys):
             return len(keys)

@@ -157,8 +157,8 @@ def _load(
 ) -> DeltaTable:
     if escape := re.search("%[0-9A-Fa-f]{2}", unquote(url)):
         raise TableError(
-            f"delta-rs decodes {escape[0]} in a path, and so would read another folder than "
-            f"{table_root(url)}"
+            f"delta-rs cannot open {table_root(url)}: it decodes {escape[0]} in the path and would "
+            "read another folder. Rename the folder, or use Spark"
         )
     return DeltaTable(url, version, storage_options=options or None)
 

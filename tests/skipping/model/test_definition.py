@@ -87,7 +87,7 @@ def test_definition_of_an_older_format_names_the_command_that_rebuilds_it(older:
 )
 def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
     wrong = replace(DEFINITION, columns=(replace(COMPOSITE, **part),))
-    with pytest.raises(StoreError, match=r"does not match its parts|a name is empty"):
+    with pytest.raises(StoreError, match=r"does not match its parts|a name of the table, a column"):
         Definition.from_json(wrong.to_json())
 
 
@@ -106,12 +106,12 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
             "reflect is a function",
         ),
         (change(where=["a"]), "the store contains an invalid"),
-        (change(name=""), "a name is empty"),
+        (change(name=""), "a name of the table, a column"),
         (change(name="a\x1b[2Jb"), "control characters"),
         (change(name="\u202etxt"), "control characters"),
-        (change(name="x" * 5_000), "a name is empty"),
+        (change(name="x" * 5_000), "a name of the table, a column"),
         (change(table={"format": "delta"}), "the store contains an invalid"),
-        (change(table={"format": "delta", "id": 1, "root": ""}), "a name is empty"),
+        (change(table={"format": "delta", "id": 1, "root": ""}), "a name of the table, a column"),
         (change(columns=[1]), "the store contains an invalid"),
         (change(columns=None), "the store contains an invalid"),
         (change(options=[["a", {"b": 1}]]), "is not a parameter"),
@@ -120,7 +120,7 @@ def test_a_composite_is_of_the_columns_it_says(part: dict[str, Any]) -> None:
         (column(number=2), "two columns have the same number"),
         (column(number="1"), "invalid number"),
         (column(number=True), "invalid number"),
-        (column(identity=7), "a name is empty"),
+        (column(identity=7), "a name of the table, a column"),
         (column(kind="os:system"), "invalid number or index type"),
         (column(surprise=1), "the store contains an invalid"),
         (column(params=[["limit", [[[]]]]]), "is not a parameter"),
