@@ -64,17 +64,17 @@ class Collector(Protocol):
     def add(self, distinct: pa.Array, nulls: int) -> None:
         """Add a part of the file: its distinct, null-free, normalised values, and its null count.
 
-        If `only_extremes`, the min and max are enough. For a part with more than `most` values, any
-        more than `most` of them are enough, if the min and max are among them. Parts may repeat
-        values.
+        If `only_extremes`, `distinct` may have only the min and max. If a part has more than `most`
+        values, `distinct` may lack some, but has more than `most`, with the min and max. Parts may
+        repeat values.
         """
 
     def finish(self) -> Mapping[str, Any] | None:
         """Return the fields' values by name (TERMS as an Arrow array); None if the file is unknown.
 
         The fields of a part are named like `o_low`. A part is unknown if none of its fields is in
-        the result; so are the fields without a part. A column of only nulls is known: its fields
-        may be None, but not the result.
+        the result. The fields without a part count as one part. A column of only nulls is known:
+        its fields may be None, but not the result.
         """
 
 

@@ -101,7 +101,7 @@ class Ngram(BaseProvider):
         return NgramCollector(self)
 
     def rewrite(self, leaf: Leaf) -> IndexPredicate | None:
-        """Return tests that a value is as long as a literal, and has its n-grams if it has any.
+        """Return tests that a value is long enough for a literal, and that its n-grams are there.
 
         Negations have no test: other values of the file may lack the substring.
         """
@@ -137,14 +137,14 @@ class Ngram(BaseProvider):
         return BitsSet("filter", "layout", tuple(probes))
 
     def layouts(self) -> tuple[_Layout, ...]:
-        """Return the possible layouts: each size with few hashes and with those of the fpp."""
+        """Return the possible layouts: each size with few hashes, and with as many as `hashes`."""
         sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
         few = min(_FEW, self.hashes)
         return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))
 
     @property
     def hashes(self) -> int:
-        """The bits of an n-gram in a filter of full size."""
+        """How many bits an n-gram sets in a filter that is large enough for the `fpp`."""
         return max(1, round(log2(1 / self.fpp)))
 
     def layout(self, grams: int, text: int) -> _Layout | None:

@@ -1,4 +1,4 @@
-"""Evaluate a predicate on normalised values of rows; an index must not prune these rows."""
+"""Evaluate a predicate on normalised values of rows; a file with a matching row is not pruned."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _ABANDONED = 3600.0
 
 
 class Jars:
-    """The jars with which Spark starts once.
+    """The jars for one start of Spark.
 
     `given` are the user's settings, `settings` those passed to Spark.
     """

@@ -241,7 +241,7 @@ class Health:
         return f"http://{self.address}/healthz"
 
     def listens(self) -> bool:
-        """Return whether it has not been stopped."""
+        """Return true until it is stopped."""
         return not self._ended.is_set()
 
     def stop(self) -> None:

@@ -457,7 +457,7 @@ class SkippingIndex:
 
         This is an inner join, as with `USING` in DuckDB. The dimension's keys are collected first,
         and only files that can contain one of them are opened. If several key columns have a
-        composite, it prunes by their tuples. The result has the table's columns, then the
+        multi-column index, it prunes by their tuples. The result has the table's columns, then the
         dimension's without its keys.
 
         Args:

@@ -34,7 +34,7 @@ class Classes:
         """Add jars with table formats, and find the formats anew; raises SessionError."""
         for jar in map(Path, jars):
             if not jar.is_file():
-                raise SessionError(f"{jar} in jars is no file")
+                raise SessionError(f"{jar} in jars is not a file")
             url = self._gateway.jvm.java.io.File(str(jar)).toURI().toURL()
             if str(url) not in map(str, self._loader.getURLs()):
                 self._loader.addURL(url)

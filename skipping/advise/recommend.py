@@ -165,9 +165,9 @@ def advise(
 
 
 def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Work, Sample]]:
-    """Return for each column the index type for values that keeps the fewest files.
+    """Return for each column its best index type, not counting those for text search.
 
-    If several keep equally few, choose the one that supports most forms of conditions.
+    It leaves the fewest files to read; among equals, it supports the most forms of conditions.
     """
     best = []
     for advice, sample in columns:

@@ -189,7 +189,7 @@ def _create(spark: SparkSession, statement: statements.Create) -> Rows:
             return []
         raise DefinitionError(
             f"{name} already has a skipping index. To add columns: ALTER SKIPPING INDEX ON {name} "
-            "ADD (column KIND). If the table was replaced since: REFRESH SKIPPING INDEX ON "
+            "ADD (column TYPE). If the table was replaced since: REFRESH SKIPPING INDEX ON "
             f"{name}. To keep the index as it is: IF NOT EXISTS",
             about="table",
         ) from None

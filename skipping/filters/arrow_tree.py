@@ -2,8 +2,6 @@
 
 pyarrow has no API to inspect an expression, so the tree is read from its pickled form: a record
 batch whose schema metadata lists the nodes, with literals and options as columns.
-Keys of that metadata repeat, and pyarrow returns metadata as a dict, so they are read through
-Arrow's C data interface.
 
 Keys of that metadata repeat, but pyarrow returns metadata as a dict, so this module reads it
 through Arrow's C data interface.

@@ -34,7 +34,7 @@ _EXACT = 2**53
 
 
 def indexed_leaves(columns: Mapping[str, TableColumn], name: str) -> ColumnLeaves | None:
-    """Return the column's leaves; None if an index compares the column otherwise than the rows."""
+    """Return the column's leaves; None if the index and the rows compare its values differently."""
     if name not in columns:
         return None
     column = ColumnLeaves(columns[name])
@@ -61,7 +61,7 @@ class ColumnLeaves:
         self._widest = self.known and canonical_type(pa.uint64()) == self.type != rows
 
     def compare(self, op: Op, value: Any) -> Predicate:
-        """Compare the column with a scalar from `value`; Unknown if its order is another."""
+        """Compare the column with a scalar from `value`; Unknown if the index has another order."""
         if self.ordered or op in ("=", "!="):
             return Compare(self.name, op, value)
         return Unknown(f"the order of {self.name}, which is a dictionary")
@@ -83,7 +83,7 @@ class ColumnLeaves:
         return _TEXTS[test](self.name, text, negated=not wanted)
 
     def is_in(self, values: pa.Array, wanted: bool) -> Predicate:
-        """Require a value from `comparable`, or another one unless `wanted`.
+        """Require one of these values (see `comparable`), or none of them unless `wanted`.
 
         The engines compare bits, and null is in no list. So the negation excludes no null and, for
         floats, no zero and no NaN.
@@ -97,9 +97,7 @@ class ColumnLeaves:
         return Or((In(self.name, values, negated=True), IsNull(self.name)))
 
     def comparable(self, values: pa.Array) -> pa.Array | None:
-        """Return null-free values in a type comparable with the column's; None if they have no such
-        type.
-        """
+        """Return null-free values in a type comparable with the column's, or None."""
         if self._widest and pa.types.is_integer(values.type):
             return values.cast(self.type)
         return values if domain_of(values.type) == domain_of(self.type) else None

@@ -84,7 +84,7 @@ def find_index(
     name, moved = shown_name(table.name), None
     with suppress(NoStore):
         moved = _find_moved_index(store, table, timeout=timeout)
-    todo = f"CREATE SKIPPING INDEX ON {name} (column KIND)"
+    todo = f"CREATE SKIPPING INDEX ON {name} (column TYPE)"
     if moved is not None:
         todo = (
             f"{shown_name(moved.name)} has one; this table is that one, renamed or copied "

@@ -30,7 +30,7 @@ class ColumnSpec:
     `kind` is the index type in upper case. Only the index type knows the names of the `positional`
     parameters. `position` and `kind_position` are the offsets of the column and the type in the
     text. If `is_expression` is true, the only part is a Spark SQL expression as written, such as
-    `lower(a)`. `composite` has the columns of a composite such as `(a, b)`.
+    `lower(a)`. `composite` has the columns of a multi-column index: `(a, b)`.
     """
 
     parts: Name
@@ -201,7 +201,7 @@ class Analyze(_Marked):
 
     `kept_1` is the number of files read for one key, and `sorted_1` the same if the table were
     sorted by the column. `bounds_1` is the same without this index: by the bounds in the table's
-    log, or for a composite, by the best types of its columns. For a recommended type, `ddl` has the
+    log, or for several columns, by the best types of each. For a recommended type, `ddl` has the
     CREATE or ALTER statement. `asked` counts past scans with a condition that this type, but no
     existing index, can evaluate. It would have saved them `saved_files`.
     """

@@ -166,7 +166,7 @@ class IndexedScan(EngineScan, DataScan):
         return self.prune_tasks(list(super().plan_files()))
 
     def prune_tasks(self, tasks: Sequence[FileScanTask]) -> Sequence[FileScanTask]:
-        """Return those of the tasks whose file can hold a matching row."""
+        """Return the tasks whose file can hold a matching row."""
         return self._prune_with_note(tasks)[0]
 
     def verify(self) -> Verification:

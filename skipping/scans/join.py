@@ -48,7 +48,7 @@ def join(
             there = ", ".join(rows.column_names)
             raise DefinitionError(f"the dimension has no column {name}: it has {there}")
     if not pairs:
-        raise DefinitionError("the join has no column: give `on` at least one")
+        raise DefinitionError("`on` is empty: name at least one column to join on")
     given = {name: rows[other] for name, other in pairs.items()}
     fact = open_scan(query, table, keys=given, **options)
     tests = fact.key_tests()

@@ -83,7 +83,7 @@ def folder_exists(spark: SparkSession, text: str) -> bool:
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         return bool(files.isDirectory(path))
     except (DefinitionError, Py4JError, PySparkException) as error:
-        raise TableError(f"cannot look for {text:.200}: {first_line(error)}") from error
+        raise TableError(f"cannot check for {text:.200}: {first_line(error)}") from error
 
 
 def is_under(path: Any, root: Any) -> bool:

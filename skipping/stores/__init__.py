@@ -62,7 +62,7 @@ def identities(files: pa.Table) -> Iterator[Identity]:
 
 
 def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
-    """Return the row of each file in `among`, as int32; null if it is not there.
+    """Return for each file its row number in `among` (int32), or null.
 
     A million files take about half a second.
 

@@ -176,7 +176,7 @@ def is_scalar(type: pa.DataType) -> bool:
 
 
 def declare_fields(fields: dict[str, str], entries: pa.Table) -> dict[str, str]:
-    """Return the types of fields with those of the entries; raise StoreError for another type."""
+    """Add the types of the entries' fields to `fields`; raise StoreError if one is different."""
     grown = dict(fields)
     for field in entries.schema:
         if field.name not in IDENTITY.names:
@@ -232,14 +232,14 @@ def sketches(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def bitmap_of(ordinals: npt.NDArray[np.int64]) -> BitMap:
-    """Return the ordinals as a bitmap. From an `array` this is seven times as fast."""
-    packed = array("I")
+    """Return the ordinals as a bitmap."""
+    packed = array("I")  # from this type a BitMap is made seven times as fast
     packed.frombytes(ordinals.astype(np.uint32).tobytes())
     return BitMap(packed)
 
 
 def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -> BitMap:
-    """Return the ordinals of these rows. Nearly complete ranges take a tenth of the time.
+    """Return the ordinals where `rows` is true; nearly complete ranges take a tenth of the time.
 
     >>> bitmap_where(np.array([3, 4, 5]), np.array([True, False, True]))
     BitMap([3, 5])
@@ -252,7 +252,7 @@ def bitmap_where(ordinals: npt.NDArray[np.int64], rows: npt.NDArray[np.bool_]) -
 
 
 def can_answer(test: Test, types: Mapping[str, pa.DataType]) -> bool:
-    """Return whether fields with these types, by their full names, can evaluate the test.
+    """Return whether a store can evaluate a test; `types` has its fields by full name.
 
     A test prunes nothing if it compares another type than the stored one, or if its sketch has no
     known flag or a field that it needs has no values.

@@ -167,7 +167,7 @@ def transpose_back(rows: _Octets) -> _Octets:
 
 
 def select_columns(rows: _Octets, stay: npt.NDArray[np.bool_]) -> _Octets:
-    """Return the bits of these values only, packed."""
+    """Return the rows with only the columns where `stay` is true, packed again."""
     left = np.empty((len(rows), -(-np.count_nonzero(stay) // 8)), np.uint8)
     for start, end in _steps(len(rows), len(stay)):
         bits = np.unpackbits(rows[start:end], axis=1, bitorder="little")[:, stay]
@@ -187,7 +187,7 @@ def match_some_key(
     like: npt.NDArray[_Word],
     in_time: Callable[[], object],
 ) -> npt.NDArray[np.bool_]:
-    """Return the places that have the bits of all positions of some key; `like` is one row."""
+    """Return the places whose bits are set at all positions of some key; `like` is any row."""
     found = np.zeros_like(like)
     held = np.empty_like(like)
     for number, key in enumerate(keys.tolist()):

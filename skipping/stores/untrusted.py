@@ -55,14 +55,14 @@ def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
         messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
         first, *rest = islice(messages, _MOST_COLUMNS + 2)
         if first.type != "schema":
-            raise Damaged(f"a block begins with a {first.type}")
+            raise Damaged(f"a block begins with a {first.type}, not a schema")
         schema = _schema(first.metadata.to_pybytes())
         # An empty message has no bytes to count, but each of its columns becomes an array.
         if len(rest) * len(schema) > _MOST_COLUMNS:
             raise Damaged("a block has more messages than any release writes")
         for message in rest:
             if message.type != "record batch":
-                raise Damaged(f"a block has a {message.type}")
+                raise Damaged(f"a block has a {message.type} instead of a record batch")
             most -= sum(_unpacked_sizes(message))
             if most < 0:
                 raise Damaged("a block unpacks to more bytes than allowed")
@@ -97,7 +97,7 @@ def _read_schema(metadata: bytes) -> pa.Schema:
     view = memoryview(metadata)
     at, n = _vector(view, _table(view, _header(view), _FIELDS))
     if not 0 < n <= _MOST_COLUMNS:
-        raise Damaged(f"a block has {n:,} columns")
+        raise Damaged(f"a block has {n:,} columns, not 1 to {_MOST_COLUMNS:,}")
     columns = [_column(view, at + 4 * i) for i in range(n)]
     if len({name for name, _ in columns}) < n:
         raise Damaged("a block has two columns with the same name")
@@ -108,7 +108,7 @@ def _column(view: memoryview, at: int) -> tuple[str, pa.DataType]:
     field = at + _number(view, "<I", at)
     start, length = _vector(view, _table(view, field, _NAME))
     if length > _MOST_NAME:
-        raise Damaged("a block has a column with a long name")
+        raise Damaged(f"a block has a column name of {length:,} bytes, more than {_MOST_NAME:,}")
     name = bytes(view[start : start + length]).decode()
     number = _value(view, "<B", field, _TYPE_NUMBER)
     type = _TYPES.get(number)
@@ -164,7 +164,7 @@ def _table(view: memoryview, table: int, slot: int) -> int:
     """Return the position of the table, text or vector that a field refers to."""
     at = _slot(view, table, slot)
     if not at:
-        raise Damaged("a block lacks a part")
+        raise Damaged("a message in a block lacks a required field")
     return at + _number(view, "<I", at)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 def replace_leaves(
     type: pa.DataType, replaced: Callable[[pa.DataType], pa.DataType]
 ) -> pa.DataType:
-    """Return the type with each type in it that has no inner type replaced by `replaced(type)`.
+    """Replace each innermost type `t` of a nested type by `replaced(t)`.
 
     >>> replace_leaves(pa.list_(pa.string_view()), without_view)
     ListType(list<item: string>)

@@ -183,11 +183,11 @@ NOTHING = BoundRule((), (), (), False)
 
 @dataclass(frozen=True, slots=True)
 class TransformRule:
-    """The partition values of an Iceberg transform that may have rows of other partitions.
+    """Which partition values of an Iceberg transform may have rows of other partitions.
 
-    `multiple`: values that are not a multiple of the width or not above 0; all values, if the width
-    is more than a quarter of the type's range. `within`: values further from 0 than this. `early`:
-    0 and lower values may have rows of the previous unit.
+    If `multiple`: values that are not above 0 or not a multiple of the width; all values, if the
+    width is more than a quarter of the type's range. With `within`: values further from 0 than
+    this. If `early`: 0 and lower values may have rows of the previous unit.
     """
 
     transform: str

@@ -1,4 +1,4 @@
-"""Render the condition of WHERE in the language of an engine; all engines share the walk."""
+"""Render the condition of WHERE in the language of an engine, by one traversal for all engines."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ if started == "True":
     spark = rewrite.enable(spark)
 else:
     spark = rewrite.enable(spark)
-    with pytest.raises(SessionError, match="none.jar in jars is no file"):
+    with pytest.raises(SessionError, match="none.jar in jars is not a file"):
         rewrite.enable(spark, jars=["none.jar"])
     spark = rewrite.enable(spark, jars=[format])
 path = folder + "/table"

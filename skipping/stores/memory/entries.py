@@ -17,7 +17,7 @@ from skipping.stores.entries import PORTION, place_rows, sketches, take_rows
 def place_entries(
     base: pa.Table, entries: pa.Table, *, end: int, removed: Container[int]
 ) -> tuple[pa.Table, list[int], list[int]]:
-    """Append the new entries; return all entries, and for each accepted row its place and number.
+    """Append the new entries; return all, each accepted row's place in them, and its row number.
 
     `end` and `removed` as in `place_rows`.
     """

@@ -178,7 +178,7 @@ class Client:
             raise StoreError(f"{self.server} answered without a search result: {error}") from error
         if answered != asked:
             self._wire.close()
-            raise StoreError(f"{self.server} answered another request")
+            raise StoreError(f"{self.server} returned the response to another request")
         if not isinstance(hits, list) or not all(isinstance(hit, dict) for hit in hits):
             raise StoreError(f"{self.server} answered without hits")
         return answer
@@ -190,7 +190,7 @@ class Client:
         found = self.call("GET", f"/{index}/_doc/{id}", timeout=timeout, most=most)
         if found.get("_id") != id:
             self._wire.close()
-            raise StoreError(f"{self.server} answered another request")
+            raise StoreError(f"{self.server} returned the response to another request")
         return found
 
     def pages(

@@ -64,7 +64,7 @@ class Access:
                 f"server that {STORE} or the start-up configuration names"
             )
         if self.key is not None and self.certificate is None:
-            raise SettingError("spark.skipping.opensearch.key needs its certificate")
+            raise SettingError("spark.skipping.opensearch.key needs opensearch.certificate")
 
     @classmethod
     def of(

@@ -142,7 +142,7 @@ def _settings(definition: Definition, files: int) -> Body:
 
 
 def folder_of(type: pa.DataType) -> str:
-    """Return the object with fields of a type; SCALAR fields are at the top level."""
+    """Return the name of the object that holds fields of a type; "" is the top level (SCALAR)."""
     if is_scalar(type):
         return ""
     return TERMS if pa.types.is_list(type) else BYTES
@@ -265,7 +265,8 @@ def table_of(
 ) -> pa.Table:
     """Return the entries of documents, sorted by ordinal.
 
-    A document without the entry's identity adds to another document, and is ignored without it.
+    A document without a path adds sketches to the one with the path; if that is missing, the
+    document is ignored.
     """
     files: dict[int, Body] = {}
     for source in sources:

@@ -142,7 +142,7 @@ class Wire:
             said = {name.lower(): value for name, value in response.getheaders()}
             # A proxy may drop the header; the caller checks the response itself, too.
             if said.get("x-opaque-id", asked) != asked:
-                raise StoreError(f"{self._server} answered another request")
+                raise StoreError(f"{self._server} returned the response to another request")
             if said.get("content-encoding", "identity") != "identity":
                 raise StoreError(f"{self._server} answered in an encoding that was not requested")
             content = self._read(response, most)
@@ -300,7 +300,7 @@ class _Names:
 
         def work() -> list[Any]:
             if not room.acquire(blocking=False):
-                raise StoreError(f"{host} is not looked up: {_LOOKUPS} lookups are still running")
+                raise StoreError(f"{host} is not resolved: {_LOOKUPS} name lookups still run")
             try:
                 return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except OSError as error:
@@ -310,7 +310,7 @@ class _Names:
 
         found = self._loading.result((host, port), work, timeout=_require_time(deadline))
         if found is None:
-            raise TimeoutError(f"{host} is not found in time")
+            raise TimeoutError(f"the name {host} was not resolved in time")
         return found
 
 

@@ -359,7 +359,7 @@ def _parse_record(index: IndexId, said: Any) -> RegistryRecord:
         and isinstance(record.dropped, bool)
         and all(isinstance(name, str) and isinstance(type, str) for name, type in fields)
     ):
-        raise TypeError("a value has another type")
+        raise TypeError("a value has an unexpected type")
     return record
 
 

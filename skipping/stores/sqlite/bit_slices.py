@@ -54,13 +54,13 @@ class Group:
             slots, length, width = _ABOUT.unpack(run.about)
             if slots % 8 == 0 < width and len(run.checksums) == 1 + -(-8 * length // width):
                 return cls(part, run, slots, length, width)
-        raise Damaged("a group of bytes is invalid: create the indexes again")
+        raise Damaged("a group of filters is invalid: create the indexes again")
 
     def ordinals(self) -> _Numbers:
         """Return the ordinal of the file in each slot; -1 for an empty slot."""
         ((_, data),) = self.part.blocks(self.run, [0])
         if len(data) != 4 * self.slots:
-            raise Damaged("a group of bytes has another number of files: create the indexes again")
+            raise Damaged("a group of filters has invalid ordinals: create the indexes again")
         found = np.frombuffer(data, "<u4").astype(np.int64)
         found[found == _NONE] = -1
         return found

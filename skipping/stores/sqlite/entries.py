@@ -41,7 +41,7 @@ _RECLAIMED = 1_024  # blocks of some 16 KB, and entries
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The rows of a write that have the ordinal of their file: new entries, and earlier ones.
+    """The rows of a write that are stored: for new entries (`created`), and for existing ones.
 
     `below` is one more than the greatest ordinal that the index has ever had.
     """
@@ -200,7 +200,7 @@ def reclaim(parts: Parts) -> bool:
 
 
 def entries_of(parts: Parts, bytes: int) -> Iterator[pa.Table]:
-    """Yield complete entries, sorted, in tables of a few thousand; together they have `bytes`."""
+    """Yield complete entries, sorted, a few thousand in a table; the index has `bytes` bytes."""
     gone = ordinals_of(parts[REMOVED])
     files = table_of(parts[FILES])
     # Each table reads all terms: with a million files, tables of 4,096 took an hour.
@@ -245,7 +245,7 @@ def _lists(
     order = np.argsort(owner, kind="stable")
     lengths = np.bincount(owner, minlength=len(ordinals))
     if np.any(lengths != counts.fill_null(0).to_numpy()):
-        raise parts[name].damage_error("has other terms than were counted: create it again")
+        raise parts[name].damage_error("has too many or too few terms: create it again")
     ends = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
     values = pa.concat_arrays(found).take(pa.array(order)).cast(type.value_type)
     return pa.ListArray.from_arrays(ends, values, type=type, mask=counts.is_null())

@@ -194,7 +194,7 @@ def sketch_fields(
 ) -> Catalogue:
     """Return `ordinal` and the SCALAR fields of a sketch: of all entries, or those changed `since`.
 
-    A TERMS field is the number of its terms.
+    A TERMS field is returned as its number of terms.
     """
     record, gone = parts.record, ordinals_of(parts[REMOVED])
 

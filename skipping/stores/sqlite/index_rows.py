@@ -91,7 +91,7 @@ def _object(text: Any, type: type[_Value]) -> dict[str, _Value]:
     """Parse a JSON object with values of this type; raise TypeError or ValueError."""
     found = json.loads(text)
     if not isinstance(found, dict) or not all(isinstance(each, type) for each in found.values()):
-        raise ValueError("values of another type")
+        raise ValueError("values of an unexpected type")
     return found
 
 

@@ -218,7 +218,7 @@ class Keys:
         return [bisect_left(self._list, first) for first in firsts.to_pylist()]
 
     def matching(self, part: Part, run: Run, type: pa.DataType) -> Iterator[_Ordinals]:
-        """Yield the ordinal of a file for each of its terms that is among the keys."""
+        """Yield a file's ordinal once for each of its terms that is a key."""
         firsts = _unpack(run.about, len(run.checksums), type)
         starts = self.places(firsts)
         ends = [*starts[1:], self._all]
@@ -254,7 +254,7 @@ def _of(block: Postings, rows: _Numbers) -> _Ordinals:
 def match_keys(
     part: Part, type: pa.DataType, keys: pa.Array, in_time: Callable[[], None]
 ) -> Iterator[_Ordinals]:
-    """Yield the ordinal of a file for each of its terms that is among the keys."""
+    """Yield a file's ordinal once for each of its terms that is a key."""
     asked = Keys(keys)
     for run in part.runs():
         yield from _check_time(asked.matching(part, run, type), in_time)
@@ -263,7 +263,7 @@ def match_keys(
 def match_range(
     part: Part, type: pa.DataType, test: ContainsRange, in_time: Callable[[], None]
 ) -> Iterator[_Ordinals]:
-    """Yield the ordinal of a file for each of its terms within the bounds."""
+    """Yield a file's ordinal once for each of its terms within the bounds."""
     low, high = (v.encode() if isinstance(v, str) else v for v in (test.low, test.high))
     above = bisect_left if test.includes_low else bisect_right
     below = bisect_right if test.includes_high else bisect_left

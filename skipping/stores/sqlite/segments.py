@@ -43,7 +43,7 @@ class _Room:
         """Count these bytes; raise Damaged above the limit."""
         self.left -= bytes
         if self.left < 0:
-            raise Damaged("it has more bytes than its file: create the indexes again")
+            raise Damaged("its rows have more bytes than the file: create the indexes again")
 
 
 @dataclass(frozen=True, slots=True)

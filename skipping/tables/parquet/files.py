@@ -154,8 +154,8 @@ class FolderFiles:
         if name in _int96(file):
             if not pa.types.is_timestamp(found) or not _is_by_spark(footer, since=(3, 1)):
                 raise TableError(
-                    f"{name} is INT96 of another writer than Spark 3.1 and later in {path}: select "
-                    "other columns, or read with Spark"
+                    f"{name} has INT96 times in {path} that Spark 3.1 or later did not write: "
+                    "select other columns, or read with Spark"
                 )
             found = pa.timestamp("us", "UTC")
         if _spark_type(found) != _spark_type(type) and not _widens(found, type):

@@ -231,7 +231,7 @@ class TestDescribe:
     ) -> None:
         described = spark.sql(f"DESC SKIPPING INDEX ON {t}")
         assert (described.collect(), len(described.columns)) == ([], 4)
-        assert f"CREATE SKIPPING INDEX ON spark_catalog.default.{t} (column KIND)" in caplog.text
+        assert f"CREATE SKIPPING INDEX ON spark_catalog.default.{t} (column TYPE)" in caplog.text
         assert list(facts(spark, t)) == ["hint"]
         assert "has no skipping index" in str(facts(spark, t)["hint"])
 

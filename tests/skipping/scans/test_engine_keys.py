@@ -240,7 +240,7 @@ def test_what_a_join_takes(world: World) -> None:
             index.join(given, "i")
     with pytest.raises(DefinitionError, match="the dimension has no column day"):
         index.join(dimension, "day")
-    with pytest.raises(DefinitionError, match="the join has no column"):
+    with pytest.raises(DefinitionError, match="`on` is empty"):
         index.join(dimension, [])
     with pytest.raises(TypeError, match="the dimension is a "):
         index.join(7, "i")

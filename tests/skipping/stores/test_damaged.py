@@ -370,7 +370,7 @@ def test_blocks_that_share_their_pages_are_damaged(tmp_path: Path) -> None:
         run = part.runs()[-1]
         read = (block for n in range(61) for _, block in part.blocks(run, [n]))
         assert all(block == large for block in islice(read, 20))
-        with pytest.raises(Damaged, match="more bytes than its file"):
+        with pytest.raises(Damaged, match="more bytes than the file"):
             list(read)
 
 

@@ -209,7 +209,7 @@ def test_addresses_that_are_none(url: str) -> None:
     [
         ({"user": "me"}, "go together"),
         ({"password": "s3cret"}, "go together"),
-        ({"key": "k.pem"}, "needs its certificate"),
+        ({"key": "k.pem"}, "needs opensearch.certificate"),
         ({"prefix": "Skipping"}, "lower-case"),
         ({"prefix": "_x"}, "cannot begin an index name"),
         ({"prefix": ""}, "cannot begin an index name"),

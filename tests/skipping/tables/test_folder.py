@@ -242,7 +242,7 @@ class TestFiles:
             (
                 {"k": [1], "t": pa.array([1], pa.timestamp("us"))},
                 {"use_deprecated_int96_timestamps": True},
-                "t is INT96 of another writer",
+                "t has INT96 times in",
             ),
         ],
     )
