@@ -77,11 +77,11 @@ class KeySet:
     what: str = "keys"
 
     def __str__(self) -> str:
-        whose = f"{self.column} by {self.dimension}" if self.column else self.dimension
+        whose = f"of {self.dimension} for {self.column}" if self.column else f"of {self.dimension}"
         if self.keys is None:
-            return f"no {self.what}, {whose}: {self.reason}"
+            return f"no {self.what} {whose}: {self.reason}"
         what = self.what if self.keys != 1 else self.what[:-1]
-        return f"{self.keys:,} {what}, {whose}: {self.how}, {self.seconds:.2f} s"
+        return f"{self.keys:,} {what} {whose}: {self.how}, {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True, slots=True)

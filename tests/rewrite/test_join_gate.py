@@ -227,7 +227,7 @@ def test_tuples(spark: SparkSession, pairs: None, conf: dict[str, str]) -> None:
     query = "SELECT * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b WHERE n = 1"
     found = scan_of(same_rows(spark, query, conf=conf), "pairs")
     assert found.opened == 2
-    assert (" tuples, (a, b) by pair_dim" in str(found)) is (SMJ.items() <= conf.items())
+    assert (" tuples of pair_dim for (a, b)" in str(found)) is (SMJ.items() <= conf.items())
     cast = "(SELECT bigint(a) AS a, string(b) AS b, n FROM pair_dim) d"
     same_rows(spark, query.replace("pair_dim d", cast), conf=conf)
 

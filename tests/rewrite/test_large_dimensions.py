@@ -75,7 +75,7 @@ def test_what_its_index_leaves_is_what_reading_it_again_costs(
     found = same_rows(spark, query, conf=SMJ)
     assert found.rows
     assert scan_of(found).opened == 1, str(found.explained)
-    assert "k by events" in str(scan_of(found))
+    assert " of events for k" in str(scan_of(found))
     needed = matching(spark, "calls", "r = 5") | matching(spark, "events", "r = 5")
     others = (matching(spark, "calls", "true") | matching(spark, "events", "true")) - needed
     assert len(others) == 2 * (FILES - 1)

@@ -180,7 +180,7 @@ def test_a_dimension_that_others_may_write_to(spark: SparkSession, tmp_path: Pat
     )
     for hint, why in (
         ("", "a table that may change between two reads"),
-        ("broadcast", "1 key, k by LogicalRelation"),
+        ("broadcast", "1 key of LogicalRelation"),
     ):
 
         def joined(spark: SparkSession, hint: str = hint) -> DataFrame:

@@ -63,7 +63,7 @@ class TestExplain:
         assert [tuple(c) for c in found.conditions if c.pruned] == [
             ("id IN (1 key of stated_keys)  MIN_MAX", 3)
         ]
-        assert found["keys"][0].startswith("1 key, id by stated_keys: from the broadcast")
+        assert found["keys"][0].startswith("1 key of stated_keys for id: from the broadcast")
         assert (found.rows_read, found.rows_left) == (10, 10)
         assert found.bytes == found.pruned_bytes + found.opened_bytes
         assert found.asked_seconds > 0
@@ -75,7 +75,7 @@ class TestExplain:
         before = row(run, "SHOW SKIPPING COUNTERS").scans
         found = row(run, f"EXPLAIN SKIPPING DRY RUN {JOIN};")
         assert (found.files, found.kept, found.opened, found.opened_bytes) == (4, 4, None, None)
-        assert found["keys"] == ["no keys, id by stated_keys: collected when the query runs"]
+        assert found["keys"] == ["no keys of stated_keys for id: collected when the query runs"]
         found = row(run, "EXPLAIN SKIPPING DRY RUN SELECT * FROM stated WHERE user = 'user12'")
         assert (found.kept, found.opened) == (1, None)
         assert row(run, "SHOW SKIPPING COUNTERS").scans == before
