@@ -21,7 +21,7 @@ log = logging.getLogger("skipping.counters")
 class TableCounters:
     """Sums over the scans of one table in completed queries.
 
-    `asked` is the number of scans with a successful lookup. The fields from `files` to
+    `lookups` is the number of scans with a successful lookup. The fields from `files` to
     `skipped_bytes` and `lookup_seconds` are sums over these scans. `fallbacks` counts the other
     scans, by the reason why they did not use an index. `opened` counts the files that all scans
     opened.
@@ -29,7 +29,7 @@ class TableCounters:
 
     table: str
     scans: int
-    asked: int
+    lookups: int
     files: int
     skipped: int
     unknown: int
@@ -40,13 +40,13 @@ class TableCounters:
     fallbacks: Mapping[str, int]
 
     def __str__(self) -> str:
-        lookups = (
-            f", {self.asked:,} looked up in {self.lookup_seconds:.3f} s, "
+        details = (
+            f", {self.lookups:,} looked up in {self.lookup_seconds:.3f} s, "
             f"skipped {self.skipped:,} of {self.files:,} files "
             f"and {self.skipped_bytes:,} of {self.bytes:,} bytes"
         )
         parts = [
-            f"{self.table}: {self.scans:,} scans{lookups if self.asked else ''}",
+            f"{self.table}: {self.scans:,} scans{details if self.lookups else ''}",
             *(f"{count:,} without lookup: {reason}" for reason, count in self.fallbacks.items()),
         ]
         return "; ".join(parts)
@@ -103,7 +103,7 @@ def metrics(tables: tuple[TableCounters, ...], alarms: int, rechecked: int) -> I
     table = ["table"]
     meanings = {
         "scans": "file scans of completed queries",
-        "asked": "scans with a successful index lookup",
+        "lookups": "scans with a successful index lookup",
         "files": "files of the scans with a successful lookup",
         "skipped": "files that an index pruned",
         "unknown": "files without an entry in the index",

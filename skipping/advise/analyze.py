@@ -88,7 +88,7 @@ class Advice:
         laid = (*(column.sorted or _UNKNOWN), *(column.bounds or _UNKNOWN))
         head = (column.name, column.type, column.reason)
         if not column.kinds:
-            scans = sum(recorded.scans for recorded in column.asked)
+            scans = sum(recorded.scans for recorded in column.recorded)
             nothing = (None, False, *_UNKNOWN, None, None)
             return [(*head, *nothing, *laid, *seen, None, scans, None, None)]
         return [
@@ -96,7 +96,7 @@ class Advice:
                 *(*head, kind.spelling, kind.advised),
                 *(*kind.kept, kind.bytes, 1_000 * kind.seconds, *laid, *seen),
                 self.ddl if kind.advised else None,
-                *(kind.asked, kind.saved_files, kind.saved_bytes),
+                *(kind.past_scans, kind.saved_files, kind.saved_bytes),
             )
             for kind in column.kinds
         ]
@@ -289,11 +289,11 @@ def _constant(value: Value, type: str) -> str:
     return text
 
 
-def _advise_against(column: TableColumn, asked: Sequence[RecordedPredicate]) -> ColumnAdvice:
+def _advise_against(column: TableColumn, found: Sequence[RecordedPredicate]) -> ColumnAdvice:
     reason = column.refusal or "a partition column: the table itself skips by it"
     if column.partitioning.generated and not column.refusal:
         reason += f", and by conditions on {column.partitioning.generated}, which generates it"
-    return ColumnAdvice(column.name, spell_column(column), column.type, reason, asked=tuple(asked))
+    return ColumnAdvice(column.name, spell_column(column), column.type, reason, recorded=(*found,))
 
 
 def list_kinds(

@@ -56,8 +56,8 @@ class KindAdvice:
     `kept` are the files that it keeps for KEYS[i] keys (substrings for a text index). `known` is
     the fraction of files with a known sketch. `bytes` and `seconds` are the cost for one file,
     including the time to read the column. `answers` counts the forms of conditions (`=`, `IN`, `<`,
-    ...) that it supports. `asked` scans had conditions that no index supported but this one would:
-    it would have saved `saved_files` files with `saved_bytes` bytes.
+    ...) that it supports. `past_scans` scans had conditions that only this one supports: it would
+    have saved them `saved_files` files with `saved_bytes` bytes.
     """
 
     spelling: str
@@ -68,7 +68,7 @@ class KindAdvice:
     answers: int
     advised: bool = False
     for_text: bool = False
-    asked: int = 0
+    past_scans: int = 0
     saved_files: float = 0.0
     saved_bytes: float = 0.0
 
@@ -79,8 +79,8 @@ class ColumnAdvice:
 
     `bounds` are the files that the baseline keeps, empty without any statistics. `own` is its name
     (Baseline): the table's own bounds and partitions, or for a multi-column index the best index
-    types of its columns. `sorted` is empty for expressions and multi-column indexes. `asked` are
-    the recorded predicates without an index; `sql` is the column as CREATE spells it.
+    types of its columns. `sorted` is empty for expressions and multi-column indexes. `recorded`
+    has the predicates of past scans without an index; `sql` is the column as CREATE spells it.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ColumnAdvice:
     distinct: tuple[float, int] = (0.0, 0)
     sorted: tuple[float, ...] = ()
     bounds: tuple[float, ...] = ()
-    asked: tuple[RecordedPredicate, ...] = ()
+    recorded: tuple[RecordedPredicate, ...] = ()
     own: str = ""
 
     @property
@@ -299,7 +299,7 @@ class _History:
             scans += each.scans
             files += share * each.opened
             size += share * each.bytes
-        return replace(kind, asked=scans, saved_files=files, saved_bytes=size)
+        return replace(kind, past_scans=scans, saved_files=files, saved_bytes=size)
 
 
 def _best(column: ColumnAdvice, files: int, size: float) -> KindAdvice | None:
@@ -357,12 +357,12 @@ def _reason(column: ColumnAdvice, files: int) -> str:
 
 
 def _describe_history(column: ColumnAdvice) -> Iterator[str]:
-    for each in column.asked:
+    for each in column.recorded:
         times = "once" if each.scans == 1 else f"{each.scans:,} times"
         yield f"{each.condition} had no index {times}"
     for best in column.all_advised:
-        if best.asked:
-            opened = sum(a.opened for a in column.asked if (a.form == TEXT) == best.for_text)
+        if best.past_scans:
+            opened = sum(a.opened for a in column.recorded if (a.form == TEXT) == best.for_text)
             yield f"{best.spelling} would have saved {best.saved_files:,.0f} of {opened:,} files"
 
 

@@ -202,8 +202,8 @@ class Analyze(_Marked):
     `kept_1` is the number of files read for one key, and `sorted_1` the same if the table were
     sorted by the column. `bounds_1` is the same without this index: by the bounds in the table's
     log, or for several columns, by the best types of each. For a recommended type, `ddl` has the
-    CREATE or ALTER statement. `asked` counts past scans with a condition that this type, but no
-    existing index, can evaluate. It would have saved them `saved_files`.
+    CREATE or ALTER statement. `past_scans` counts scans with a condition that this type, but
+    no existing index, can evaluate. It would have saved them `saved_files`.
     """
 
     schema: ClassVar[str] = (
@@ -214,7 +214,7 @@ class Analyze(_Marked):
         "bounds_1 double, bounds_10 double, bounds_100 double, "
         "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
         "average_depth double, average_overlaps double, ddl string, "
-        "asked bigint, saved_files double, saved_bytes double"
+        "past_scans bigint, saved_files double, saved_bytes double"
     )
     table: Name
 
@@ -282,9 +282,9 @@ class Explain(_Marked):
     """
 
     schema: ClassVar[str] = (
-        "scan int, `table` string, files bigint, pruned bigint, unknown bigint, kept bigint, "
+        "scan int, `table` string, files bigint, pruned bigint, unknown bigint, to_read bigint, "
         "opened bigint, bytes bigint, pruned_bytes bigint, opened_bytes bigint, "
-        "rows_read bigint, rows_left bigint, asked_seconds double, "
+        "rows_read bigint, rows_left bigint, lookup_seconds double, "
         "conditions array<struct<condition: string, pruned: bigint>>, `keys` array<string>, "
         "reason string, unused array<string>, explanation string"
     )
@@ -311,7 +311,7 @@ class ShowHistory(_Marked):
     schema: ClassVar[str] = (
         "execution bigint, root bigint, action string, ended timestamp, seconds double, "
         "`table` string, files bigint, pruned bigint, unknown bigint, opened bigint, "
-        "bytes bigint, pruned_bytes bigint, opened_bytes bigint, asked_seconds double, "
+        "bytes bigint, pruned_bytes bigint, opened_bytes bigint, lookup_seconds double, "
         "pruned_by array<string>, `keys` array<string>, reason string, unused array<string>, "
         "statement string"
     )
@@ -323,7 +323,7 @@ class ShowStreams(_Marked):
     """`SHOW SKIPPING STREAMS`: a row for each index that a stream maintains."""
 
     schema: ClassVar[str] = (
-        "`table` string, index string, owner string, here boolean, running boolean, "
+        "`table` string, index string, owner string, is_local boolean, running boolean, "
         "version bigint, covered bigint, versions_behind bigint, files_behind bigint, "
         "seconds_behind double, batch bigint, error string"
     )
@@ -334,7 +334,7 @@ class ShowCounters(_Marked):
     """`SHOW SKIPPING COUNTERS`: a row for each table with sums since the session was enabled."""
 
     schema: ClassVar[str] = (
-        "`table` string, scans bigint, asked bigint, files bigint, skipped bigint, "
+        "`table` string, scans bigint, lookups bigint, files bigint, skipped bigint, "
         "unknown bigint, bytes bigint, skipped_bytes bigint, opened bigint, "
         "lookup_seconds double, fallbacks map<string, bigint>"
     )

@@ -34,7 +34,7 @@ _lock = threading.Lock()
 class Stream:
     """The state of an index that a stream maintains.
 
-    `owner` is the lease holder. `here` is true if this process holds the lease; otherwise `running`
+    `owner` holds the lease. `is_local` is true if that is this process; otherwise `running`
     is None. `version` is the table's newest version, and `covered` the newest that is indexed; the
     difference is `versions`. `files` counts the files without an entry, and `seconds` is the time
     since the index was last complete. For a table without a log, `version`, `covered` and
@@ -44,7 +44,7 @@ class Stream:
     table: str
     index: IndexId
     owner: str
-    here: bool
+    is_local: bool
     running: bool | None
     version: int | None
     covered: int | None
@@ -200,14 +200,14 @@ def _describe_stream(
 ) -> Stream:
     state, lease = store.state(definition.index), store.lease(definition.index)
     maintainer = _maintainers.get((store.location, definition.name))
-    here = maintainer is not None and maintainer.serves(spark) and maintainer.owns
+    is_local = maintainer is not None and maintainer.serves(spark) and maintainer.owns
     query = maintainer.query if maintainer is not None else None
     progress = query.lastProgress if query is not None else None
     version = versions = files = seconds = None
     counted = True
     error = state.error or (maintainer.error if maintainer is not None else None)
     try:
-        if here and maintainer is not None:
+        if is_local and maintainer is not None:
             table = maintainer.table
         else:
             table = stored_name(spark, definition)
@@ -226,8 +226,8 @@ def _describe_stream(
         shown_name(definition.name),
         definition.index,
         lease.describe(),
-        here,
-        query is not None and query.isActive if here else None,
+        is_local,
+        query is not None and query.isActive if is_local else None,
         version if counted else None,
         state.covered if counted else None,
         versions,

@@ -43,7 +43,7 @@ def test_what_queries_asked_and_skipped(spark: SparkSession, table: str) -> None
         spark.sql(f"SELECT * FROM {table} WHERE id = 3").collect()
     spark.sql(f"SELECT * FROM {table} WHERE id = 4")  # it does not run
     now = counted(spark)
-    assert (now.scans - before.scans, now.asked - before.asked) == (3, 2)
+    assert (now.scans - before.scans, now.lookups - before.lookups) == (3, 2)
     assert (now.files - before.files, now.skipped - before.skipped) == (10, 8)
     assert now.bytes - before.bytes == 2 * (scan.bytes or 0)
     assert now.skipped_bytes - before.skipped_bytes == 2 * scan.pruned_bytes
@@ -91,7 +91,7 @@ def test_prometheus(spark: SparkSession, table: str) -> None:
     registry.register(rewrite.PrometheusCollector(spark))
     now = counted(spark)
     label = {"table": NAME}
-    for name in ("scans", "asked", "files", "skipped", "bytes", "skipped_bytes", "opened"):
+    for name in ("scans", "lookups", "files", "skipped", "bytes", "skipped_bytes", "opened"):
         value = registry.get_sample_value(f"skipping_{name}_total", label)
         assert value == getattr(now, name), name
     reason = {"table": NAME, "reason": "spark.skipping.enabled is false"}

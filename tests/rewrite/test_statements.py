@@ -58,7 +58,7 @@ def row(run: Callable[[str], DataFrame], text: str, table: str = FACTS) -> Row:
 class TestExplain:
     def test_a_query_is_run_and_each_scan_is_a_row(self, run: Callable[[str], DataFrame]) -> None:
         found = row(run, f"EXPLAIN SKIPPING {JOIN}")
-        counts = (found.files, found.pruned, found.unknown, found.kept, found.opened)
+        counts = (found.files, found.pruned, found.unknown, found.to_read, found.opened)
         assert counts == (4, 3, 0, 1, 1)
         assert [tuple(c) for c in found.conditions if c.pruned] == [
             ("id IN (1 key of stated_keys)  MIN_MAX", 3)
@@ -66,7 +66,7 @@ class TestExplain:
         assert found["keys"][0].startswith("1 key of stated_keys for id: from the broadcast")
         assert (found.rows_read, found.rows_left) == (10, 10)
         assert found.bytes == found.pruned_bytes + found.opened_bytes
-        assert found.asked_seconds > 0
+        assert found.lookup_seconds > 0
         assert (found.reason, found.unused) == (None, [])
         assert found.explanation.startswith(f"{FACTS}\n  files              4")
         assert "user" not in found.explanation  # values are not shown
@@ -74,10 +74,10 @@ class TestExplain:
     def test_dry_run_only_plans(self, spark: SparkSession, run: Callable[[str], DataFrame]) -> None:
         before = row(run, "SHOW SKIPPING COUNTERS").scans
         found = row(run, f"EXPLAIN SKIPPING DRY RUN {JOIN};")
-        assert (found.files, found.kept, found.opened, found.opened_bytes) == (4, 4, None, None)
+        assert (found.files, found.to_read, found.opened, found.opened_bytes) == (4, 4, None, None)
         assert found["keys"] == ["no keys of stated_keys for id: collected when the query runs"]
         found = row(run, "EXPLAIN SKIPPING DRY RUN SELECT * FROM stated WHERE user = 'user12'")
-        assert (found.kept, found.opened) == (1, None)
+        assert (found.to_read, found.opened) == (1, None)
         assert row(run, "SHOW SKIPPING COUNTERS").scans == before
         assert (
             str(rewrite.explain("TABLE stated").scans[0])
@@ -86,7 +86,7 @@ class TestExplain:
 
     def test_all_rows_are_read_and_none_is_kept(self, spark: SparkSession) -> None:
         found = row(spark.sql, "EXPLAIN SKIPPING SELECT upper(user) FROM stated ORDER BY id")
-        assert (found.kept or 4, found.opened) == (4, 4)
+        assert (found.to_read or 4, found.opened) == (4, 4)
         ended = spark.sql("SHOW SKIPPING HISTORY FOR stated").collect()[-1]
         assert (ended.action, ended.opened) == ("explain", 4)
 
@@ -275,9 +275,9 @@ class TestHistoryAndCounters:
         spark.sql("SELECT * FROM stated_keys").collect()
         (python,) = [c for c in rewrite.counters(spark) if c.table == FACTS]
         found = row(run, "SHOW SKIPPING COUNTERS")
-        assert (found.scans, found.asked, found.skipped) == (
+        assert (found.scans, found.lookups, found.skipped) == (
             python.scans,
-            python.asked,
+            python.lookups,
             python.skipped,
         )
         assert found.fallbacks == dict(python.fallbacks)

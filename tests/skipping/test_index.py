@@ -352,9 +352,9 @@ class TestOptions:
             assert index.describe()["maintained by"] == "a stream, every 0.2 s"
             (stream,) = [s for s in skipping.streams(spark) if s.table.endswith(f".{t}")]
             shown = spark.sql("SHOW SKIPPING STREAMS").where(f"table = '{stream.table}'").collect()
-            assert [(r["index"], r.here, r.covered) for r in shown] == [(stream.index, True, 0)]
+            assert [(r["index"], r.is_local, r.covered) for r in shown] == [(stream.index, True, 0)]
             assert shown[0].asDict().keys() == {
-                *("table", "index", "owner", "here", "running", "version", "covered"),
+                *("table", "index", "owner", "is_local", "running", "version", "covered"),
                 *("versions_behind", "files_behind", "seconds_behind", "batch", "error"),
             }
             spark.sql(f"INSERT INTO {t} SELECT * FROM {t} LIMIT 1")

@@ -106,7 +106,7 @@ def test_no_statement_opens_what_only_the_store_names(
     assert len(told) == len(rows)
     assert all("is not opened" in row.error for row in told)
     start_all(spark, SkippingIndex.on)
-    assert not any(row.here for row in spark.sql("SHOW SKIPPING STREAMS").collect())
+    assert not any(row.is_local for row in spark.sql("SHOW SKIPPING STREAMS").collect())
     for row in rows:
         with pytest.raises(TableError, match="is not opened"):
             spark.sql(f"RECOVER INDEX JOB `{row['index']}`")

@@ -206,7 +206,7 @@ class TestAsked:
         found = kinds(advise(sample, N, asked))
         # One file for a value, a tenth of them for a range.
         saved = 10 * (N - 1) + 10 * (N - N / 10 - 1)
-        assert found["MIN_MAX"].asked == 20
+        assert found["MIN_MAX"].past_scans == 20
         assert found["MIN_MAX"].saved_files == pytest.approx(saved, rel=0.02)
         assert found["MIN_MAX"].saved_bytes == pytest.approx(1_000 * saved / (10 * N), rel=0.02)
         # It has no opinion on ranges.
@@ -219,8 +219,8 @@ class TestAsked:
     def test_text_that_was_searched_for(self, files: list[dict[str, object]]) -> None:
         advised = advise(self.sample(files, "scattered"), N, [self.asked("scattered", TEXT)])
         values, search = advised.all_advised
-        assert (values.spelling, values.asked) == ("VALUE_LIST", 0)
-        assert (search.spelling, search.asked) == ("NGRAM", 10)
+        assert (values.spelling, values.past_scans) == ("VALUE_LIST", 0)
+        assert (search.spelling, search.past_scans) == ("NGRAM", 10)
         # `k12` is part of `k120`, too.
         assert 3 <= search.kept[0] < 0.3 * N
         assert search.saved_files == pytest.approx(10 * (N - search.kept[0]))

@@ -74,7 +74,7 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     found = by_name(advice)
     lower = found["lower(email)"]
     assert lower.advised is not None
-    assert (lower.advised.asked, lower.advised.kept[0]) == (2, pytest.approx(1))
+    assert (lower.advised.past_scans, lower.advised.kept[0]) == (2, pytest.approx(1))
     # Two scans opened all files, and would have opened one each.
     assert lower.advised.saved_files == pytest.approx(2 * (FILES - 1), rel=0.01)
     assert lower.advised.saved_bytes == pytest.approx(
@@ -82,10 +82,10 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     )
     assert "lower(email) = ? had no index 2 times" in lower.reason
     (search,) = [kind for kind in found["body"].all_advised if kind.for_text]
-    assert (search.spelling, search.asked) == ("NGRAM", 1)
+    assert (search.spelling, search.past_scans) == ("NGRAM", 1)
     assert search.kept[0] == pytest.approx(1, abs=0.5)
     columns = parse_schema(Analyze.schema).names[-3:]
-    assert columns == ["asked", "saved_files", "saved_bytes"]
+    assert columns == ["past_scans", "saved_files", "saved_bytes"]
     shown = {(row[0], row[3]): row[-3:] for row in advice.rows()}
     best = lower.advised
     assert shown["lower(email)", best.spelling] == (2, best.saved_files, best.saved_bytes)
@@ -122,7 +122,7 @@ def test_keys_of_joins_are_asked_too(spark: SparkSession) -> None:
         assert questions(spark, "facts") == {"number IN (keys)": 1}
         (number,) = SkippingIndex.analyze(spark, "facts", columns=["number"]).columns
         assert number.advised is not None
-        assert number.advised.asked == 1
+        assert number.advised.past_scans == 1
         assert 0 < number.advised.saved_files < FILES
     finally:
         for name in ("facts", "dims"):
@@ -182,7 +182,7 @@ def asked_together(spark: SparkSession, table: str) -> None:
     found = by_name(advice)["(a, b c)"]
     assert found.advised is not None
     assert (found.type, found.advised.spelling) == ("tuple<int, bigint>", "VALUE_LIST")
-    assert (found.bounds[0], found.advised.asked) == (FILES, 5)
+    assert (found.bounds[0], found.advised.past_scans) == (FILES, 5)
     assert found.advised.kept[0] == pytest.approx(1)
     # A list keeps a file for each of several pairs.
     assert 5 * (FILES - 5) < found.advised.saved_files < 5 * (FILES - 1)

@@ -72,7 +72,7 @@ def test_tuples_that_only_a_composite_tells_apart(files: list[dict[str, object]]
     assert found.bounds == (N, N, N)
     assert found.advised.kept[0] == pytest.approx(1)
     assert found.advised.kept[1] == pytest.approx(8.5, abs=1.5)  # ten draws of 24 files
-    assert found.advised.asked == 10
+    assert found.advised.past_scans == 10
     assert found.advised.saved_files == pytest.approx(10 * (N - 1))
     assert found.advised.saved_bytes == pytest.approx(1_000 * (N - 1) / N)
     assert found.advised.bytes > N * 16  # tuples of two numbers

@@ -83,7 +83,7 @@ def test_it_follows_appends_and_shows_versions_and_files(
     until(lambda: (stream(spark, t) or last).batch is not None)
     found = stream(spark, t)
     assert found is not None
-    assert (found.here, found.running, found.version, found.covered) == (True, True, 3, 3)
+    assert (found.is_local, found.running, found.version, found.covered) == (True, True, 3, 3)
     assert (found.versions, found.files, found.seconds, found.error) == (0, 0, 0.0, None)
 
     spark.sql(f"DROP SKIPPING INDEX ON {t}")
