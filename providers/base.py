@@ -147,5 +147,5 @@ class BaseProvider:
             raise DefinitionError(f"{cls.kind} takes {takes}, not {', '.join(unknown)}")
 
     def survival(self, leaf: Leaf) -> float:
-        """Return 0: the tests are exact, or it depends on how the data is clustered."""
+        """Return 0: the tests are exact, or their false positives depend on the clustering."""
         return 0.0

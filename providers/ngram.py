@@ -137,7 +137,7 @@ class Ngram(BaseProvider):
         return BitsSet("filter", "layout", tuple(probes))
 
     def layouts(self) -> tuple[_Layout, ...]:
-        """Return the possible layouts: each size with few hashes, and with as many as `hashes`."""
+        """Return the possible layouts: each size with few hashes, and with `hashes` of them."""
         sizes = [LEAST << step for step in range((MOST // LEAST).bit_length())]
         few = min(_FEW, self.hashes)
         return tuple(_Layout(bits, k) for bits in sizes for k in sorted({few, self.hashes}))

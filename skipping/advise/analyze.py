@@ -290,7 +290,7 @@ def _constant(value: Value, type: str) -> str:
 
 
 def _advise_against(column: TableColumn, found: Sequence[RecordedPredicate]) -> ColumnAdvice:
-    reason = column.refusal or "a partition column: the table itself skips by it"
+    reason = column.refusal or "a partition column: the table itself skips files by it"
     if column.partitioning.generated and not column.refusal:
         reason += f", and by conditions on {column.partitioning.generated}, which generates it"
     return ColumnAdvice(column.name, spell_column(column), column.type, reason, recorded=(*found,))

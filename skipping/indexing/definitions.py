@@ -141,7 +141,7 @@ def warn_of_own_pruning(indexed: Sequence[IndexedColumn], columns: Columns) -> N
         if column is None:
             continue
         if column.partition:
-            log.warning("%s is a partition column: the table itself skips by it", column.name)
+            log.warning("%s is a partition column: the table itself skips files by it", column.name)
         for made in column.partitioning.transforms:
             log.warning(
                 "the table is partitioned by %s: it already skips files for some conditions on "

@@ -30,8 +30,8 @@ def _refuse_tuples(operands: Sequence[Operand], rows: Sequence[Sequence[Operand]
 class WhereRenderer(Generic[T]):
     """Renders conditions with an engine's functions, which raise for what it cannot express.
 
-    `compare` renders `left op right`, `is_in` `operand IN (values)`, `is_null` `operand IS NULL`,
-    `like` `operand LIKE pattern ESCAPE escape`, and `in_tuples` `(operands) IN (rows)`.
+    `compare` is for `left op right`, `is_in` for `operand IN (values)`, `is_null` for IS NULL,
+    `like` for `operand LIKE pattern ESCAPE escape`, and `in_tuples` for `(operands) IN (rows)`.
     """
 
     all_of: Callable[[Sequence[T]], T]

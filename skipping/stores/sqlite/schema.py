@@ -248,7 +248,7 @@ def _close_to_others(path: Path) -> None:
         for each in (path, *side_files(path)):
             if each.exists():
                 each.chmod(each.stat().st_mode & 0o770)
-        _log.warning("the store %s was open to every user: now to its owner and group", path)
+        _log.warning("every user could open the store %s: now only its owner and group can", path)
 
 
 def _connect(path: Path, mode: str, wait: float, limit: float) -> sqlite3.Connection:

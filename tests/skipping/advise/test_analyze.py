@@ -157,7 +157,7 @@ def test_plain_files_partitions_and_a_kind_of_somebodys_own(
     advice = SkippingIndex.analyze(spark, f"parquet.`{path}`")
     by_name = {column.name: column for column in advice.columns}
     assert by_name["id"].advised is not None
-    assert by_name["p"].reason == "a partition column: the table itself skips by it"
+    assert by_name["p"].reason == "a partition column: the table itself skips files by it"
     assert (advice.ddl or "").startswith(f"CREATE SKIPPING INDEX ON parquet.`file:{path}` (id ")
 
 

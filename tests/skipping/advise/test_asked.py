@@ -302,7 +302,7 @@ def test_create_says_what_the_table_prunes_by(
                 spark.sql("CREATE SKIPPING INDEX ON said (id VALUE_LIST, ts MIN_MAX)")
                 spark.sql("ALTER SKIPPING INDEX ON said ADD (lower(name) VALUE_LIST)")
             by_id, by_day, by_name = (record.message for record in caplog.records)
-            assert by_id == "id is a partition column: the table itself skips by it"
+            assert by_id == "id is a partition column: the table itself skips files by it"
             assert by_day.startswith("the table is partitioned by days(ts): it already skips")
             assert "by truncate(2, name): " in by_name
         finally:

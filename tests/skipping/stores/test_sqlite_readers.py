@@ -176,8 +176,8 @@ def test_a_writer_closes_it_to_everybody_but_the_group(
     store.reserve("i", 1)
     assert path.stat().st_mode & 0o777 == after
     said = [record.getMessage() for record in caplog.records]
-    assert [text for text in said if "open to every user" in text] == [
-        f"the store {path} was open to every user: now to its owner and group"
+    assert [text for text in said if "every user could open" in text] == [
+        f"every user could open the store {path}: now only its owner and group can"
     ] * (before != after)
 
 
