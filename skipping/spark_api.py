@@ -110,6 +110,18 @@ def read_settings(spark: SparkSession) -> Any:
     return jvm.scala.collection.JavaConverters.mapAsJavaMap(conf.getAll())
 
 
-def resolve_relation(source: Any) -> Any:
-    """Return the relation of a Java DataSource; since 4.0 a flag says that it is read only."""
-    return source.resolveRelation(*((False, True) if RELEASE >= (4, 0) else (False,)))
+def read_relation(jvm: Any, *arguments: Any) -> Any:
+    """Return the relation that a Java DataSource with these arguments reads.
+
+    4.1 added the flag that nothing is written; 4.2 the name of a stream, and another flag.
+    """
+    unnamed = [jvm.scala.Option.empty()] if RELEASE >= (4, 2) else []
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    source = sources.DataSource(*arguments, *unnamed)
+    check_files, read_only = False, True
+    if RELEASE >= (4, 2):
+        rest = getattr(source, "resolveRelation$default$3")()
+        return source.resolveRelation(check_files, read_only, rest)
+    if RELEASE >= (4, 1):
+        return source.resolveRelation(check_files, read_only)
+    return source.resolveRelation(check_files)

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from providers.errors import DefinitionError, TableError, first_line
-from skipping.spark_api import collect_arrow, resolve_relation
+from skipping.spark_api import collect_arrow, read_relation
 from skipping.tables import Columns, distinct_files, files_table
 from skipping.tables.computed import Computing
 from skipping.tables.parquet.unlogged import UnloggedTable
@@ -129,7 +129,8 @@ class ParquetTable(UnloggedTable):
             catalog_utils = jvm.org.apache.spark.sql.catalyst.catalog.CatalogUtils
             options = table.storage().properties()
             options = options.updated("path", catalog_utils.URIToString(location))
-            source = jvm.org.apache.spark.sql.execution.datasources.DataSource(
+            relation = read_relation(
+                jvm,
                 self.spark._jsparkSession,
                 "parquet",
                 jvm.PythonUtils.toSeq([]),
@@ -139,7 +140,6 @@ class ParquetTable(UnloggedTable):
                 options,
                 catalog,
             )
-            relation = resolve_relation(source)
         if str(relation.location().rootPaths().apply(0).toString()) != self.root:
             raise TableError(f"table {self.name} is gone from {self.root}")
         return relation
