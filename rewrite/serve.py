@@ -23,6 +23,7 @@ from providers.errors import SkippingError
 from rewrite.services import Address, Connect, Health, Service, Thrift, fix_settings
 from rewrite.session import session
 from skipping.index import SkippingIndex
+from skipping.spark_api import RELEASE
 from skipping.streaming.jobs import start_all, stop_all
 
 log = logging.getLogger("skipping")
@@ -149,7 +150,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m rewrite.serve",
         description="Serve Spark Connect and JDBC clients from one Spark driver with file "
-        "skipping. Without --connect and --thrift: Spark Connect on 127.0.0.1:15002.",
+        "skipping. Without --connect and --thrift: Spark Connect on 127.0.0.1:15002, or on "
+        "Spark 3.5 JDBC on 127.0.0.1:10000.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -176,7 +178,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     given = parser.parse_args(arguments)
     if given.connect is None and given.thrift is None:
-        given.connect = _address("15002")
+        if RELEASE >= (4, 0):
+            given.connect = _address("15002")
+        else:  # it has no Spark Connect server
+            given.thrift = _address("10000")
     address_settings = {**Connect.settings(_address("0")), **Thrift.settings(_address("0"))}
     for key, _ in given.conf:
         if key in address_settings:
@@ -226,6 +231,8 @@ def _builder(given: argparse.Namespace) -> SparkSession.Builder:
 
 
 def _require_authentication(given: argparse.Namespace) -> None:
+    if given.connect:
+        Connect.require_support(dict(given.conf), given.connect)
     if given.without_authentication:
         return
     if given.connect and not given.connect.is_loopback:

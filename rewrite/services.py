@@ -19,10 +19,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
+from pyspark import __version__
 from pyspark.sql import SparkSession
 
 from providers.errors import SessionError, SettingError, first_line
 from skipping.config.settings import PREFIX, SETTINGS
+from skipping.spark_api import RELEASE
 
 _CONNECT = "org.apache.spark.sql.connect.service.SparkConnectService"
 _TOKEN = "spark.connect.authenticate.token"
@@ -143,6 +145,23 @@ class Connect:
     def stop(self) -> None:
         """Stop the service; running queries of clients are cancelled with an error."""
         self._java.stop(self._none(), self._none())
+
+    @staticmethod
+    def require_support(conf: Mapping[str, str], address: Address) -> None:
+        """Raise SettingError if this Spark has no server, or could not authenticate clients."""
+        if RELEASE >= (4, 0):
+            return
+        jars = f"{conf.get('spark.jars')} {conf.get('spark.jars.packages')}"
+        if "spark-connect" not in jars:
+            raise SettingError(
+                f"PySpark {__version__} has no Spark Connect server: use --thrift, or add --conf "
+                f"spark.jars.packages=org.apache.spark:spark-connect_2.12:{__version__}"
+            )
+        if not address.is_loopback:
+            raise SettingError(
+                f"Spark Connect {__version__} cannot authenticate clients: let it listen on "
+                "127.0.0.1, behind a proxy that authenticates them"
+            )
 
     @staticmethod
     def require_authentication(conf: Mapping[str, str]) -> None:
