@@ -158,23 +158,30 @@ def test_what_keys_saved_is_forgotten_when_the_index_is_altered(
 
 
 def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) -> None:
-    jvm: Any = spark.sparkContext._jvm
-    feedback = Classes(spark.sparkContext._gateway).new("keys.PruningFeedback")
-    id = jvm.org.apache.spark.sql.catalyst.expressions.NamedExpression.newExprId()
-    feedback.note(id, "shape", "10", 1, "d", None, "a join")
-    feedback.lost(id, "there are too many", 60.0)
+    classes = Classes(spark.sparkContext._gateway)
+    feedback = classes.new("keys.PruningFeedback")
+    source = _make_source(classes, None)
+    feedback.recordFailure(source, "there are too many", 60.0)
     lately = "keys were not collected lately: there are too many"
-    assert feedback.refusal("shape", "10", 1) == lately
-    assert feedback.refusal("shape", "99", 1) is None
-    assert feedback.refusal("another", "10", 1) is None
-    feedback.lost(id, "there are too many", 0.0)
-    assert feedback.refusal("shape", "10", 1) is None
+    assert feedback.rejectReason("shape", "10", 1) == lately
+    assert feedback.rejectReason("shape", "99", 1) is None
+    assert feedback.rejectReason("another", "10", 1) is None
+    feedback.recordFailure(source, "there are too many", 0.0)
+    assert feedback.rejectReason("shape", "10", 1) is None
 
 
 def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: SparkSession) -> None:
-    feedback = Classes(spark.sparkContext._gateway).new("keys.PruningFeedback")
-    assert feedback.fleeting(feedback.newId(True)) == "rows that may be others"
-    assert feedback.fleeting(feedback.newId(False)) is None
+    classes = Classes(spark.sparkContext._gateway)
+    registry, another = classes.new("keys.PruningRegistry"), classes.new("keys.PruningRegistry")
+    id = registry.register(_make_source(classes, "a window"))
+    assert registry.find(id).nonRepeatableReason() == "a window"
+    assert another.find(id).nonRepeatableReason() == "rows that may be others"
+    repeatable = registry.register(_make_source(classes, None))
+    assert another.find(repeatable).nonRepeatableReason() is None
+
+
+def _make_source(classes: Classes, reason: str | None) -> Any:
+    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", None)
 
 
 @pytest.mark.parametrize(

@@ -255,12 +255,12 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     types = gateway.new_array(jvm.java.lang.Class, 2)
     loader = classes._loader
     types[0] = loader.loadClass("org.apache.spark.sql.catalyst.expressions.Expression")
-    types[1] = loader.loadClass("rewrite.jvm.keys.PruningFeedback")
+    types[1] = loader.loadClass("rewrite.jvm.keys.PruningRegistry")
     arguments = gateway.new_array(jvm.java.lang.Object, 2)
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     nothing = expressions.Literal.TrueLiteral()
     arguments[0] = expressions.DynamicPruningExpression(nothing)
-    arguments[1] = classes.new("keys.PruningFeedback")
+    arguments[1] = classes.new("keys.PruningRegistry")
     key_set = loader.loadClass("rewrite.jvm.keys.JoinKeySet")
     keys = key_set.getMethod("of", types).invoke(None, arguments)
     keys.take(None, 0)
@@ -311,6 +311,7 @@ def reasons() -> Iterator[str]:
         "join/BuildSide",
         "keys/JoinKeySet",
         "keys/PruningFeedback",
+        "keys/PruningRegistry",
         "bridge/IndexClient",
     ):
         text = (ROOT / "rewrite" / "jvm" / f"{name}.java").read_text()

@@ -399,7 +399,7 @@ public final class KeyPushdown {
         if (!(condition instanceof DynamicPruningSubquery)) continue;
         DynamicPruningSubquery there = (DynamicPruningSubquery) condition;
         if (!ways[i].is(there, key)) continue;
-        if (feedback.isOurs(there)) {
+        if (feedback.registry().isRegistered(there)) {
           used.add(ways[i].plan());
           return plan; // Spark runs the rule until nothing changes
         }

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.KeySource;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
@@ -137,16 +138,17 @@ public final class PruningCost {
   /** What earlier keys of the dimension say against it; null: nothing. */
   public String history(BuildSide dimension, int alike) {
     if (BuildSide.isCostIgnored) return null;
-    return feedback.refusal(
+    return feedback.rejectReason(
         shape(dimension, alike), String.valueOf(dimension.price()), alike);
   }
 
   /** The dynamic-pruning expression; notes for explain and history what it stands for. */
   public Expression let(BuildSide dimension, int alike) {
-    ExprId id = feedback.newId(dimension.fleeting() != null);
-    feedback.note(
-        id, shape(dimension, alike), String.valueOf(dimension.price()), alike, dimension.name(),
-        dimension.fleeting(), dimension.join());
+    ExprId id =
+        feedback.registry().register(
+            KeySource.of(
+                dimension.name(), shape(dimension, alike), String.valueOf(dimension.price()), alike,
+                dimension.fleeting(), dimension.join()));
     return dimension.on(key, id, onlyInBroadcast(dimension));
   }
 

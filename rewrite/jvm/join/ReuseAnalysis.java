@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -71,7 +72,7 @@ public final class ReuseAnalysis {
       List conditions = Conditions.conjuncts(filter.condition());
       List kept = new ArrayList();
       for (int i = 0; i < conditions.size(); i++) {
-        if (!feedback.isOurs(conditions.get(i))) kept.add(conditions.get(i));
+        if (!feedback.registry().isRegistered((Expression) conditions.get(i))) kept.add(conditions.get(i));
       }
       if (kept.size() == conditions.size()) return filter;
       return kept.isEmpty()

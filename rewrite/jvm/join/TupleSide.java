@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.KeySource;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Conditions;
@@ -32,7 +33,7 @@ final class TupleSide {
     for (int i = 0; i < groups.size(); i++) {
       List group = (List) groups.get(i);
       ExprId first = ((DynamicPruningSubquery) group.get(0)).exprId();
-      if (group.size() < 2 || feedback.losesTuples(first)) continue;
+      if (group.size() < 2 || feedback.rejectReason(source(first, feedback).ofTuples()) != null) continue;
       condition = new And(condition, tuples(group, feedback));
     }
     return condition == filter.condition() ? filter : filter.copy(condition, filter.child());
@@ -43,23 +44,27 @@ final class TupleSide {
     List groups = new ArrayList();
     for (int i = 0; i < conditions.size(); i++) {
       Expression condition = (Expression) conditions.get(i);
-      if (!feedback.isOurs(condition)) continue;
+      if (!feedback.registry().isRegistered(condition)) continue;
       DynamicPruningSubquery keys = (DynamicPruningSubquery) Conditions.dynamic(condition);
       boolean isAside = Conditions.isAside(condition);
-      if (isAside && !TupleRow.areOf(keys.pruningKey())) continue;
+      if (isAside && !TupleRow.isRow(keys.pruningKey())) continue;
       if (keys.onlyInBroadcast() || PlanSize.isBroadcast(keys.buildQuery())) continue;
       if (isAside) return new ArrayList(); // Spark runs the rule until nothing changes
       List group = null;
       for (int j = 0; j < groups.size() && group == null; j++) {
         List some = (List) groups.get(j);
         DynamicPruningSubquery first = (DynamicPruningSubquery) some.get(0);
-        boolean isOne = feedback.areOfOneJoin(first.exprId(), keys.exprId());
+        boolean isOne = source(first.exprId(), feedback).join() == source(keys.exprId(), feedback).join();
         if (isOne && areAlike(first, keys)) group = some;
       }
       if (group == null) groups.add(group = new ArrayList());
       group.add(keys);
     }
     return groups;
+  }
+
+  private static KeySource source(ExprId id, PruningFeedback feedback) {
+    return feedback.registry().find(id);
   }
 
   private static boolean areAlike(DynamicPruningSubquery one, DynamicPruningSubquery other) {
@@ -76,8 +81,7 @@ final class TupleSide {
       keys.add(one.buildKeys().apply(DynamicKeys.index(one)));
     }
     DynamicPruningSubquery first = (DynamicPruningSubquery) group.get(0);
-    ExprId id = feedback.newId(false); // of a fleeting one keys are only in the broadcast
-    feedback.noteTuples(id, first.exprId());
+    ExprId id = feedback.registry().register(source(first.exprId(), feedback).ofTuples());
     List row = Collections.singletonList(TupleRow.row(keys));
     return new Or(
         Literal$.MODULE$.TrueLiteral(),

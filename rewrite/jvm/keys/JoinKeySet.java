@@ -1,304 +1,269 @@
 package rewrite.jvm.keys;
 
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
-import java.util.UUID;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
+import java.util.Objects;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
-import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.execution.SubqueryBroadcastExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
-import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
-import rewrite.jvm.shims.Sessions;
 
 /**
- * The keys of one dimension that a scan waits for: a list of values, or unavailable and why.
+ * The keys of one join that a scan waits for, or the reason why they are unavailable.
  *
- * <p>Unavailable means that every file is read; no keys at all means that none is. Collected on
- * threads of our own, so that Spark's pools for subqueries cannot run dry.
+ * <p>If they are unavailable, every file is read. If the join has no keys, no file is read.
  */
 public final class JoinKeySet implements KeyValues {
   private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
 
   private static final String TOO_MANY_TUPLES = "there are many tuples";
 
-  private final InSubqueryExec in;
-  private final boolean areRanges;
-  private final boolean areTuples;
-  private final Inversion cast;
-  private final String dimension;
-  private final PruningFeedback feedback;
-  private String fleeting;
-  private List values;
-  private KeyRanges ranges;
-  private AskedKeys given;
-  private Collection tuples;
+  /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
+  private enum Form { VALUE, RANGE, TUPLE }
+
+  /** The filter in the physical plan; null if there is nothing to collect. */
+  private final InSubqueryExec filter;
+  private final Form form;
+  private final Inversion inversion;
+  private final KeySource source;
+  private CollectedKeys keys;
+  private RawKeys original;
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean isLost;
-  private volatile boolean isShared;
   private boolean keepsRows;
-  private int mostTuples = PredicateEncoder.FEW_TUPLES;
+  private KeyCollection collection;
 
-  /** `isAside`: the keys are pairs of ends, or tuples. */
-  private JoinKeySet(
-      InSubqueryExec in, boolean isAside, String dimension, PruningFeedback feedback) {
-    this.in = in;
-    this.feedback = feedback;
-    this.areTuples = isAside && TupleRow.areOf(in.child());
-    this.areRanges = isAside && !areTuples;
-    this.cast = in == null || areTuples ? null : Inversion.of(asked());
-    this.dimension = dimension;
+  private JoinKeySet(InSubqueryExec filter, boolean isAside, KeySource source) {
+    this.filter = filter;
+    this.source = source;
+    this.form =
+        !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
+    this.inversion = form == Form.TUPLE ? null : Inversion.of(asked());
+  }
+
+  /** Keys that are unavailable. */
+  private JoinKeySet(String reason) {
+    this.filter = null;
+    this.source = KeySource.unknown(null);
+    this.form = Form.VALUE;
+    this.inversion = null;
+    this.reason = reason;
+  }
+
+  /** Return the keys of a condition in a physical plan; null if it is no dynamic pruning expression,
+      whether registered or Spark's own. */
+  public static JoinKeySet of(Expression condition, PruningRegistry registry) {
+    Expression dynamic = Conditions.dynamic(condition);
+    if (dynamic == null) return null;
+    if (!(dynamic.children().head() instanceof InSubqueryExec filter)) {
+      return new JoinKeySet(
+          "Spark does not broadcast it, and to read it a second time is too dear");
+    }
+    KeySource source = registry.find(filter.exprId());
+    JoinKeySet set = new JoinKeySet(filter, Conditions.isAside(condition), source);
+    return source.nonRepeatableReason() == null || set.isDue()
+        ? set
+        : new JoinKeySet(set.describeOtherRows());
+  }
+
+  /** The same of the registry of a feedback. */
+  public static JoinKeySet of(Expression condition, PruningFeedback feedback) {
+    return of(condition, feedback.registry());
   }
 
   /** Whether both are columns of the same rows: of one broadcast, that of one join. */
-  boolean isOfOneJoin(JoinKeySet other) {
-    return feedback != null && feedback.areOfOneJoin(in.exprId(), other.in.exprId())
-        && broadcast().isOf(other.broadcast());
+  boolean isOfSameJoin(JoinKeySet other) {
+    return source.join() == other.source.join() && broadcast().hasSameTable(other.broadcast());
   }
 
-  /** The keys that a condition of a physical plan stands for; null: it is none of ours or of
-      Spark's dynamic pruning. */
-  public static JoinKeySet of(Expression condition, PruningFeedback feedback) {
-    Expression dynamic = Conditions.dynamic(condition);
-    if (dynamic == null) return null;
-    Expression child = dynamic.children().apply(0);
-    if (child instanceof InSubqueryExec) {
-      InSubqueryExec in = (InSubqueryExec) child;
-      JoinKeySet set =
-          new JoinKeySet(
-              in, Conditions.isAside(condition), feedback.dimension(in.exprId()), feedback);
-      set.fleeting = feedback.fleeting(in.exprId());
-      return set.fleeting == null || set.isDue() ? set : none(set.elsewhere());
-    }
-    return none("Spark does not broadcast it, and to read it a second time is too dear");
+  private String describeOtherRows() {
+    return "the dimension has " + source.nonRepeatableReason()
+        + ", and no join in the scan's own stage has these rows";
   }
 
-  private static JoinKeySet none(String reason) {
-    JoinKeySet none = new JoinKeySet(null, false, "a dimension", null);
-    none.reason = reason;
-    return none;
-  }
-
-  private String elsewhere() {
-    return "the dimension has " + fleeting + ", and no join in the scan's own stage has these rows";
-  }
-
-  /**
-   * Gives the keys up unless the join that they are of sees the same rows.
-   *
-   * <p>What may have other rows each time that it is computed is only good where it is not computed
-   * twice: `stage` is the plan that the `scan` is in.
-   */
+  /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
+      broadcast. The scan is in the plan `stage`. */
   public void keepIfJoined(SparkPlan stage, SparkPlan scan) {
-    if (fleeting == null || !isAvailable() || broadcast().isJoined(stage, scan)) return;
-    values = null;
-    ranges = null;
-    given = null;
-    tuples = null;
-    reason = elsewhere();
+    if (source.nonRepeatableReason() == null || !isAvailable()) return;
+    if (broadcast().isJoined(stage, scan)) return;
+    keys = null;
+    original = null;
+    reason = describeOtherRows();
   }
 
-  /** What has to be one of the keys; null if there is nothing to collect, or it is several
-      columns. */
-  public Expression column() {
-    if (in == null || areTuples) return null;
-    return cast == null ? asked() : cast.column();
+  /** Return the column that must have one of the keys; null if there is nothing to collect, or
+      there are several columns. */
+  @Override public Expression column() {
+    if (filter == null || form == Form.TUPLE) return null;
+    return inversion == null ? asked() : inversion.column();
   }
 
-  /** The keys as they are compared with an expression; null: it is bare, or there are none. */
+  /** Return the keys of the expression that the join compares; null if that is the column itself,
+      or there are no keys. */
   public KeyValues given() {
-    return given;
+    return original;
   }
 
-  /** The other side of the comparison in the join, of keys of one column. */
+  /** Return the expression that the join compares, of keys of one column. */
   public Expression asked() {
-    if (!areRanges) return in.child();
-    Expression named = in.child().children().apply(1);
-    return named.children().apply(0); // of the mark that it may be null
+    if (form != Form.RANGE) return filter.child();
+    Expression end = filter.child().children().apply(1);
+    return end.children().head(); // inside of KnownNullable
   }
 
   public InSubqueryExec expression() {
-    return in;
+    return filter;
   }
 
-  public String dimension() {
-    return dimension;
+  /** Return the filtering side. */
+  public KeySource source() {
+    return source;
   }
 
-  public List values() {
-    return values;
+  @Override public String dimension() {
+    return source.name();
   }
 
-  public KeyRanges ranges() {
-    return ranges;
+  @Override public List<Object> values() {
+    return keys instanceof CollectedKeys.Values found ? found.values() : null;
   }
 
-  /** Rows of several columns' keys, where they were asked for and are few; else null. */
-  Collection tuples() {
-    return tuples;
+  @Override public KeyRanges ranges() {
+    return keys instanceof CollectedKeys.Ranges found ? found.ranges() : null;
   }
 
-  /** Has tuples that the index has a composite for be as many as there are. */
-  private void takeTuplesOf(Composites composites) {
-    if (areTuples && composites.areAskedBy(TupleRow.columns(in.child()))) {
-      mostTuples = Integer.MAX_VALUE;
-    }
+  /** Return the rows of the keys of several columns; null if they are unavailable, or it is one. */
+  Collection<InternalRow> tuples() {
+    return keys instanceof CollectedKeys.Tuples found ? found.rows() : null;
   }
 
-  /** Has them leave out files only. */
+  /** Let the keys prune files only. */
   public void keepRows() {
     keepsRows = true;
   }
 
-  /** Whether they are to drop rows, too: not if an expression would be evaluated, which may fail on
-      a row that never gets to the join. */
+  /** Whether the keys also filter rows. They do not if an expression would be evaluated, which may
+      fail on a row that never gets to the join. */
   public boolean dropsRows() {
-    return values != null && !keepsRows && Conditions.path(Inversion.column(column())) != null;
+    return values() != null && !keepsRows && Conditions.path(Inversion.column(column())) != null;
   }
 
-  /** Whether there are values, ranges, or tuples. */
   public boolean isAvailable() {
-    return values != null || ranges != null || tuples != null;
+    return keys != null;
   }
 
-  /** Whether they were to be collected, and could not be: too many, too late, a failure. */
+  /** Whether collecting the keys failed: too many, too late, an error. */
   public boolean isLost() {
     return isLost;
   }
 
-  /** How long collecting took. */
+  /** Return how long collecting took. */
   public double seconds() {
     return seconds;
   }
 
-  /** Why there are no values; null: there are. */
+  /** Return why there are no keys; null if there are. */
   public String reason() {
     return reason;
   }
 
-  /** Whether the query runs, so that keys can be collected now; what was given up waits for
-      nothing. Without adaptive execution the rules see plans long before, and in EXPLAIN, which
-      must not run anything. */
+  /** Whether the query runs, so that keys can be collected, or there is nothing to collect. Without
+      adaptive execution the rules see plans long before, and in EXPLAIN, which must run nothing. */
   public boolean isDue() {
-    return in == null || child() instanceof AdaptiveSparkPlanExec;
+    return filter == null
+        || BroadcastKeys.subquery(filter).children().head() instanceof AdaptiveSparkPlanExec;
   }
 
-  /** Whether Spark broadcasts the dimension anyway; else it is read a second time. */
+  /** Whether Spark broadcasts the filtering side; otherwise it is read a second time. */
   public boolean isBroadcast() {
-    return in != null && subquery() instanceof SubqueryBroadcastExec;
+    return filter != null && broadcast() != null;
   }
 
-  /** The broadcast that it is taken from, or null. */
+  /** Return the broadcast of the filtering side, or null. */
   BroadcastKeys broadcast() {
-    return isBroadcast() ? new BroadcastKeys((SubqueryBroadcastExec) subquery()) : null;
+    return BroadcastKeys.of(filter);
   }
 
-  private BaseSubqueryExec subquery() {
-    BaseSubqueryExec plan = in.plan();
-    return plan instanceof ReusedSubqueryExec ? ((ReusedSubqueryExec) plan).child() : plan;
-  }
-
-  private SparkPlan child() {
-    return subquery().children().apply(0);
-  }
-
-  /** Takes what Spark collected itself, if it fits into `maxBytes`. */
+  /** Accept the keys that Spark collected, if they fit into `maxBytes`. */
   public void take(InSubqueryExec finished, long maxBytes) {
-    take(
-        finished == null || finished.values().isEmpty()
-            ? null
-            : java.util.Arrays.asList(finished.values().get()),
-        maxBytes);
+    boolean isCollected = finished != null && finished.values().isDefined();
+    take(isCollected ? Arrays.asList(finished.values().get()) : null, maxBytes);
   }
 
-  /** The same of values; null: there are none. */
-  public void take(Collection found, long maxBytes) {
+  /** Accept keys that Spark collected, if they fit into `maxBytes`; null if it collected none. */
+  public void take(Collection<Object> found, long maxBytes) {
     if (found == null) {
       reason = "Spark did not collect them";
       return;
     }
-    KeyBytes bytes = new KeyBytes(in.child().dataType(), maxBytes);
-    for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
-      if (!bytes.fits(each.next())) {
-        reason = TOO_MANY;
-        isLost = true;
-        return;
-      }
+    KeyBytes bytes = new KeyBytes(filter.child().dataType(), maxBytes);
+    if (found.stream().allMatch(bytes::fits)) {
+      accept(found);
+    } else {
+      reason = TOO_MANY;
+      isLost = true;
     }
-    take(found);
   }
 
   /**
-   * Collects the keys of several dimensions, at once.
+   * Collect the keys of several joins at once.
    *
-   * <p>All that a query waits for keys, in whatever scans, is `spark.sql.broadcastTimeout`. Where
-   * the query is cancelled meanwhile this throws what Spark does, and what is under way ends.
+   * <p>All scans of a query together wait at most `spark.sql.broadcastTimeout`. If the query is
+   * cancelled, this throws what Spark throws, and ends what runs.
    */
-  public static void collect(List sets, Composites composites, IndexClient client) {
-    List running = new ArrayList();
+  public static void collect(List<JoinKeySet> sets, Composites composites, IndexClient client) {
+    List<JoinKeySet> running = sets.stream().filter(set -> set.filter != null).toList();
     Budget patience = client.patience();
-    boolean whole = false;
+    boolean isComplete = false;
     patience.begin();
     try {
-      for (int i = 0; i < sets.size(); i++) {
-        JoinKeySet set = (JoinKeySet) sets.get(i);
-        set.takeTuplesOf(composites);
-        if (set.in != null) running.add(set.start(client));
+      for (JoinKeySet set : running) {
+        set.collection = KeyCollection.start(set.filter, set.maxKeys(composites), client);
       }
-      for (int i = 0; i < running.size(); i++) {
-        Run run = (Run) running.get(i);
-        run.set.await(run, patience);
+      for (JoinKeySet set : running) {
+        set.await(set.maxKeys(composites), patience);
       }
-      whole = true;
+      isComplete = true;
     } finally {
       patience.end();
-      for (int i = 0; i < running.size(); i++) {
-        ((Run) running.get(i)).stop(!whole);
+      for (JoinKeySet set : running) {
+        if (set.collection != null) set.collection.stop(!isComplete);
       }
     }
   }
 
-  private Run start(IndexClient client) {
-    Run run = new Run(this, client.maxBytes());
-    run.session = in.plan().session();
-    run.sessionTags = ScalaInterop.asJava(Sessions.tags(run.session));
-    run.future = Sessions.submit(run.session, client.threads(), run);
-    return run;
+  /** Tuples are looked up if they are few, or a multi-column index covers their columns. */
+  private int maxKeys(Composites composites) {
+    boolean areAny =
+        form != Form.TUPLE || composites.areAskedBy(TupleRow.columns(filter.child()));
+    return areAny ? Integer.MAX_VALUE : PredicateEncoder.FEW_TUPLES;
   }
 
-  private void await(Run run, Budget patience) {
+  private void await(int maxKeys, Budget patience) {
     try {
       isLost = true;
-      Collection found = (Collection) run.future.get(patience.left(), TimeUnit.NANOSECONDS);
+      Collection<Object> found = collection.await(patience);
       isLost = found == null;
       if (found == null) {
-        boolean areMany = areTuples && mostTuples < Integer.MAX_VALUE;
-        reason = areMany ? TOO_MANY_TUPLES : TOO_MANY;
+        reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
       } else {
-        take(found);
+        accept(found);
       }
     } catch (TimeoutException late) {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
@@ -306,152 +271,48 @@ public final class JoinKeySet implements KeyValues {
       Failures.passOn(failure);
       reason = "collecting failed: " + Failures.describe(failure);
     }
-    seconds = (System.nanoTime() - run.began) / 1e9;
+    seconds = collection.seconds();
   }
 
-  /** Takes values that were collected for it. */
-  private void take(Collection found) {
+  private void accept(Collection<Object> found) {
     reason = null;
-    if (areTuples) {
-      tuples = found;
-      return;
-    }
-    if (areRanges) {
-      KeyRanges pairs = KeyRanges.of((StructType) in.child().dataType(), found);
-      ranges = cast == null ? pairs : cast.ranges(pairs);
-      if (cast != null) given = new AskedKeys(asked(), null, pairs, dimension);
-      return;
-    }
-    List kept = new ArrayList(found.size());
-    for (java.util.Iterator each = found.iterator(); each.hasNext(); ) {
-      Object value = each.next();
-      if (value != null) kept.add(value); // a null matches nothing
-    }
-    if (cast != null) given = new AskedKeys(asked(), kept, null, dimension);
-    if (cast != null && cast.givesRanges()) {
-      ranges = cast.ranges(kept);
+    if (form == Form.TUPLE) {
+      keys = new CollectedKeys.Tuples(rows(found));
+    } else if (form == Form.RANGE) {
+      KeyRanges ranges = KeyRanges.of((StructType) filter.child().dataType(), rows(found));
+      keys = new CollectedKeys.Ranges(inversion == null ? ranges : inversion.ranges(ranges));
+      if (inversion != null) original = new RawKeys(asked(), null, ranges, dimension());
     } else {
-      values = cast == null ? kept : cast.values(kept);
+      List<Object> values = found.stream().filter(Objects::nonNull).toList();
+      if (inversion != null) original = new RawKeys(asked(), values, null, dimension());
+      keys =
+          inversion == null ? new CollectedKeys.Values(values)
+          : inversion.givesRanges() ? new CollectedKeys.Ranges(inversion.ranges(values))
+          : new CollectedKeys.Values(inversion.values(values));
     }
   }
 
-  /** For explain. */
-  public Map describe() {
-    Map out = new HashMap();
-    out.put("dimension", dimension);
+  private static List<InternalRow> rows(Collection<Object> found) {
+    return found.stream().map(InternalRow.class::cast).toList();
+  }
+
+  /** Describe the keys for explain. */
+  public Map<String, Object> describe() {
+    Map<String, Object> out = new HashMap<>();
+    out.put("dimension", dimension());
     if (column() != null) out.put("column", Conditions.shape(column()));
-    if (areTuples) out.put("column", TupleRow.shape(in.child()));
-    if (values != null) out.put("keys", Integer.valueOf(values.size()));
-    if (ranges != null) out.put("keys", Integer.valueOf(ranges.size()));
-    if (ranges != null) out.put("what", "ranges");
-    if (tuples != null) out.put("keys", Integer.valueOf(tuples.size()));
-    if (tuples != null) out.put("what", "tuples");
+    if (form == Form.TUPLE) out.put("column", TupleRow.shape(filter.child()));
+    if (keys != null) out.put("keys", keys.size());
+    if (ranges() != null) out.put("what", "ranges");
+    if (tuples() != null) out.put("what", "tuples");
     if (reason != null) out.put("reason", reason);
-    out.put("seconds", Double.valueOf(seconds));
-    out.put("how", in == null ? "" : how());
+    out.put("seconds", seconds);
+    out.put("how", filter == null ? "" : describeOrigin());
     return out;
   }
 
-  private String how() {
+  private String describeOrigin() {
     if (isBroadcast()) return "from the broadcast";
-    return isShared ? "from the shuffle" : "read again";
-  }
-
-  /** One collection under way. */
-  private static final class Run extends scala.runtime.AbstractFunction0 {
-    private final JoinKeySet set;
-    private final long maxBytes;
-    private final String tag = "skipping-keys-" + UUID.randomUUID();
-    private final long began = System.nanoTime();
-    private SparkSession session;
-    private List sessionTags;
-    private Future future;
-    private Thread thread;
-    private boolean stopped;
-
-    Run(JoinKeySet set, long maxBytes) {
-      this.set = set;
-      this.maxBytes = maxBytes;
-    }
-
-    public Object apply() {
-      if (!begin()) return null;
-      session.sparkContext().addJobTag(tag);
-      // A query that runs within another one, as Delta's do, takes those of the session with it.
-      for (int i = 0; i < sessionTags.size(); i++) {
-        session.sparkContext().addJobTag((String) sessionTags.get(i));
-      }
-      try {
-        return set.isBroadcast() ? broadcast() : compute();
-      } finally {
-        end();
-        session.sparkContext().removeJobTag(tag);
-      }
-    }
-
-    private synchronized boolean begin() {
-      if (!stopped) thread = Thread.currentThread();
-      return !stopped;
-    }
-
-    /** Notes what it computes, which `stop` goes by; false: it was stopped before. */
-    private synchronized boolean takes(boolean isShared) {
-      set.isShared = isShared && !stopped;
-      return !stopped;
-    }
-
-    private synchronized void end() {
-      thread = null;
-      Thread.interrupted(); // of `stop`, and not of the thread's next work
-    }
-
-    /** Ends what is under way. A broadcast or shuffle is the query's own, and goes on with it. */
-    void stop(boolean withQuery) {
-      if (future.isDone()) return;
-      synchronized (this) {
-        if (!withQuery && (set.isBroadcast() || set.isShared)) return;
-        stopped = true;
-        if (thread != null) thread.interrupt();
-      }
-      // Last: a job that was submitted before the interrupt has its tag.
-      session.sparkContext().cancelJobsWithTag(tag);
-    }
-
-    /** The keys; null if there are more than fit, which is known before they are all fetched. */
-    private Collection compute() {
-      SparkPlan shared = SharedShuffle.of(set.child());
-      if (!takes(shared != null)) return null;
-      SparkPlan plan = shared == null ? set.child() : shared;
-      DataType type = set.in.child().dataType();
-      int most = KeyBytes.most(type, maxBytes);
-      if (set.areTuples) most = Math.min(most, set.mostTuples);
-      if (maxBytes > 0 && KeyBytes.varies(type)) {
-        Collection known = KeyBytes.fetch(plan, type, most, maxBytes);
-        if (known != KeyBytes.LONG) return known;
-      }
-      InternalRow[] rows = plan.executeTake(most + 1);
-      if (rows.length > most) return null;
-      KeyBytes bytes = new KeyBytes(type, maxBytes);
-      List out = new ArrayList(rows.length);
-      for (int i = 0; i < rows.length; i++) {
-        out.add(rows[i].get(0, type));
-        if (!bytes.fits(out.get(i))) return null;
-      }
-      return out;
-    }
-
-    private Collection broadcast() {
-      BroadcastKeys keys = set.broadcast();
-      Collection rows =
-          keys.rows(
-              Collections.singletonList(Integer.valueOf(keys.index())), Integer.MAX_VALUE,
-              maxBytes);
-      if (rows == null) return null;
-      List out = new ArrayList(rows.size());
-      for (java.util.Iterator each = rows.iterator(); each.hasNext(); ) {
-        out.add(((InternalRow) each.next()).get(0, keys.type(keys.index())));
-      }
-      return out;
-    }
+    return collection != null && collection.isShared() ? "from the shuffle" : "read again";
   }
 }

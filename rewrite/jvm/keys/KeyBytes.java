@@ -1,9 +1,9 @@
 package rewrite.jvm.keys;
 
 import java.util.ArrayList;
-import java.util.Collection;
-import java.util.Collections;
 import java.util.List;
+import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.GetStructField;
 import org.apache.spark.sql.catalyst.expressions.GreaterThan;
 import org.apache.spark.sql.catalyst.expressions.If;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.expressions.OctetLength;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -20,38 +21,35 @@ import org.apache.spark.sql.types.BinaryType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.IntegerType$;
 import org.apache.spark.sql.types.StringType;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** Counts the bytes of keys as they come, against `spark.skipping.dynamic.maxBytes`. */
+/** Counts the bytes of keys as they arrive, up to `spark.skipping.dynamic.maxBytes`. */
 final class KeyBytes {
-  /** What `fetch` gives where keys are long, and fit: they are still to be fetched. */
-  static final Collection LONG = new ArrayList();
+  /** The result of `fetch` if keys are long and fit: they are still to be fetched. */
+  static final List<Object> LONG = new ArrayList<>();
 
-  private static final int LEAST_WIDTH = 8;
+  private static final int MIN_WIDTH = 8;
 
-  /** Keys up to here come with their lengths; of longer ones the lengths come first. */
+  /** Keys up to this length come with their lengths; of longer ones the lengths come first. */
   private static final int SHORT = 64;
 
   private final int width;
   private final long limit;
   private long sum;
 
-  /** No limit if it is not above zero. */
+  /** There is no limit if it is not above zero. */
   KeyBytes(DataType type, long limit) {
     this.width = width(type);
     this.limit = limit;
   }
 
-  /** Counts one; whether all so far fit. */
+  /** Count a key; whether all keys until now fit. */
   boolean fits(Object value) {
-    return fits(
-        value instanceof UTF8String ? ((UTF8String) value).numBytes()
-        : value instanceof byte[] ? ((byte[]) value).length
-        : value instanceof UnsafeRow ? ((UnsafeRow) value).getSizeInBytes() // a tuple
-        : 0);
+    if (value instanceof UTF8String text) return fits(text.numBytes());
+    if (value instanceof byte[] bytes) return fits(bytes.length);
+    return fits(value instanceof UnsafeRow tuple ? tuple.getSizeInBytes() : 0);
   }
 
   private boolean fits(long length) {
@@ -59,80 +57,70 @@ final class KeyBytes {
     return limit <= 0 || sum <= limit;
   }
 
-  /** What one takes at least. */
+  /** Return the bytes that a key takes at least. */
   private static int width(DataType type) {
-    return Math.max(LEAST_WIDTH, type.defaultSize());
+    return Math.max(MIN_WIDTH, type.defaultSize());
   }
 
-  /** How many fit at most. */
-  static int most(DataType type, long limit) {
+  /** Return how many keys fit at most. */
+  static int maxKeys(DataType type, long limit) {
     return limit <= 0 ? Integer.MAX_VALUE - 1 : (int) Math.min(limit / width(type), 1 << 30);
   }
 
-  /** Whether the size of a value is its own. */
+  /** Whether values of a type differ in size. */
   static boolean varies(DataType type) {
-    if (type instanceof StructType) {
-      StructField[] fields = ((StructType) type).fields();
-      for (int i = 0; i < fields.length; i++) {
-        if (varies(fields[i].dataType())) return true;
-      }
-    }
-    return type instanceof StringType || type instanceof BinaryType;
+    return type instanceof StructType struct
+        ? Stream.of(struct.fields()).anyMatch(field -> varies(field.dataType()))
+        : type instanceof StringType || type instanceof BinaryType;
   }
 
   /**
-   * The first column of a plan, which may be longer than memory: short values with their lengths,
-   * of long ones the lengths alone. Null: they do not fit. LONG: they do, and some are long.
+   * Return the first column of a plan, which may be longer than memory: short values with their
+   * lengths, of long values the lengths alone.
+   *
+   * @return null if the values do not fit; LONG if they fit, and some are long
    */
-  static Collection fetch(SparkPlan plan, DataType type, int most, long limit) {
+  static List<Object> fetch(SparkPlan plan, DataType type, int maxKeys, long limit) {
     Expression key = plan.output().head();
-    List lengths = lengths(key);
+    List<Expression> lengths = lengths(key).toList();
     Expression shortKey = key;
-    List columns = new ArrayList();
-    for (int i = 0; i < lengths.size(); i++) {
-      Expression length = (Expression) lengths.get(i);
-      Expression isLong = // null where the value is: that is short
-          new GreaterThan(length, new Literal(Integer.valueOf(SHORT), IntegerType$.MODULE$));
+    for (Expression length : lengths) {
+      Expression isLong = // null where the value is null, which is short
+          new GreaterThan(length, new Literal(SHORT, IntegerType$.MODULE$));
       shortKey = new If(isLong, new Literal(null, key.dataType()), shortKey);
-      columns.add(named(length));
     }
-    columns.add(0, named(shortKey));
-    InternalRow[] rows =
-        new ProjectExec(ScalaInterop.asScala(columns), plan).executeTake(most + 1);
+    List<NamedExpression> columns =
+        Stream.concat(Stream.of(shortKey), lengths.stream()).map(KeyBytes::alias).toList();
     KeyBytes bytes = new KeyBytes(type, limit);
-    List out = new ArrayList(rows.length);
+    List<Object> out = new ArrayList<>();
     boolean areLong = false;
-    for (int i = 0; i < rows.length; i++) {
+    for (InternalRow row :
+        new ProjectExec(ScalaInterop.asScala(columns), plan).executeTake(maxKeys + 1)) {
       long octets = 0;
-      for (int j = 1; j <= lengths.size(); j++) {
-        int length = rows[i].isNullAt(j) ? 0 : rows[i].getInt(j);
+      for (int i = 1; i <= lengths.size(); i++) {
+        int length = row.isNullAt(i) ? 0 : row.getInt(i);
         octets += length;
         areLong |= length > SHORT;
       }
       if (!bytes.fits(octets)) return null;
-      out.add(rows[i].isNullAt(0) ? null : rows[i].get(0, type));
+      out.add(row.isNullAt(0) ? null : row.get(0, type));
     }
     return areLong ? LONG : out;
   }
 
-  /** Those of a key, or of each field of a tuple, whose values have sizes of their own. */
-  private static List lengths(Expression key) {
-    List out = new ArrayList();
-    if (key.dataType() instanceof StructType) {
-      StructField[] fields = ((StructType) key.dataType()).fields();
-      for (int i = 0; i < fields.length; i++) {
-        out.addAll(lengths(new GetStructField(key, i, scala.Option.empty())));
-      }
-    } else if (varies(key.dataType())) {
-      out.add(new OctetLength(key));
+  /** Return the lengths of a key, or of each field of a tuple, if its values differ in size. */
+  private static Stream<Expression> lengths(Expression key) {
+    if (key.dataType() instanceof StructType type) {
+      return IntStream.range(0, type.fields().length)
+          .mapToObj(i -> new GetStructField(key, i, scala.Option.empty()))
+          .flatMap(KeyBytes::lengths);
     }
-    return out;
+    return varies(key.dataType()) ? Stream.of(new OctetLength(key)) : Stream.empty();
   }
 
-  private static Alias named(Expression column) {
+  private static NamedExpression alias(Expression column) {
     return new Alias(
-        column, "key", NamedExpression$.MODULE$.newExprId(),
-        ScalaInterop.asScala(Collections.EMPTY_LIST), scala.Option.empty(),
-        ScalaInterop.asScala(Collections.EMPTY_LIST));
+        column, "key", NamedExpression$.MODULE$.newExprId(), ScalaInterop.asScala(List.of()),
+        scala.Option.empty(), ScalaInterop.asScala(List.of()));
   }
 }

@@ -10,105 +10,96 @@ import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** Why a scan got no keys of a join, and which it might have, kept on the logical scan; why it is
-    not pruned at all, and what it asks, kept on the physical one. For explain, and ANALYZE. */
+/** Notes on scans for explain and ANALYZE. A logical scan has the reasons why it got no keys of a
+    join, and the keys that it might get; a physical one why it is not pruned, and its predicates. */
 public final class ScanNotes {
-  private static final TreeNodeTag TAG = new TreeNodeTag("rewrite.reasons");
-  private static final TreeNodeTag UNPRUNED = new TreeNodeTag("rewrite.unpruned");
-
-  private static final TreeNodeTag KEYS = new TreeNodeTag("rewrite.keys");
-  private static final TreeNodeTag ASKED = new TreeNodeTag("rewrite.asked");
-  private static final int MOST_KEYS = 16;
+  private static final TreeNodeTag<List<String>> REASONS = new TreeNodeTag<>("rewrite.reasons");
+  private static final TreeNodeTag<List<JoinKey>> KEYS = new TreeNodeTag<>("rewrite.keys");
+  private static final TreeNodeTag<String> UNPRUNED = new TreeNodeTag<>("rewrite.unpruned");
+  private static final TreeNodeTag<Predicates> PREDICATES = new TreeNodeTag<>("rewrite.asked");
+  private static final int MAX_KEYS = 16;
 
   private ScanNotes() {}
 
-  /** Notes that a join, which `join` stands for, has keys of an expression over a scan; once, for
-      the first of several. */
+  private record JoinKey(Object join, Expression key) {}
+
+  /** The predicates of a scan of a table, as AskedLeaves describes them. */
+  public record Predicates(String table, List<Map<String, Object>> entries) {}
+
+  /** Note that a join has keys of an expression over a scan; once, for the first of several joins.
+      `join` stands for the join. */
   public static void addKey(LogicalPlan scan, Object join, Expression key) {
-    scala.Option there = scan.getTagValue(KEYS);
-    List keys = there.isDefined() ? new ArrayList((List) there.get()) : new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
-      if (((Expression) ((Object[]) keys.get(i))[1]).semanticEquals(key)) return;
+    List<JoinKey> keys = read(scan, KEYS);
+    boolean isNoted = keys.stream().anyMatch(noted -> noted.key.semanticEquals(key));
+    if (!isNoted && keys.size() < MAX_KEYS) append(scan, KEYS, new JoinKey(join, key));
+  }
+
+  /** Return the expressions over a scan that joins have keys of: a list for each join. */
+  public static List<List<Expression>> keys(SparkPlan scan) {
+    Map<Object, List<Expression>> joins = new LinkedHashMap<>();
+    for (JoinKey key : readAll(scan, KEYS)) {
+      joins.computeIfAbsent(key.join, join -> new ArrayList<>()).add(key.key);
     }
-    if (keys.size() == MOST_KEYS) return;
-    keys.add(new Object[] {join, key});
-    scan.setTagValue(KEYS, keys);
+    return new ArrayList<>(joins.values());
   }
 
-  /** The expressions over a scan of which joins have keys: a list for each join. */
-  public static List keys(SparkPlan scan) {
-    Map joins = new LinkedHashMap();
-    List keys = collected(scan, KEYS);
-    for (int i = 0; i < keys.size(); i++) {
-      Object[] key = (Object[]) keys.get(i);
-      List of = (List) joins.get(key[0]);
-      if (of == null) joins.put(key[0], of = new ArrayList());
-      of.add(key[1]);
-    }
-    return new ArrayList(joins.values());
+  /** Note the table and the predicates of a scan. */
+  public static void asked(SparkPlan scan, String table, List<Map<String, Object>> entries) {
+    scan.setTagValue(PREDICATES, new Predicates(table, entries));
   }
 
-  /** Notes of which table a scan is, and what it asks (AskedLeaves). */
-  public static void asked(SparkPlan scan, String table, List leaves) {
-    scan.setTagValue(ASKED, new Object[] {table, leaves});
+  /** Return the table and the predicates of a scan; null if they were not noted. */
+  public static Predicates asked(SparkPlan scan) {
+    return ScalaInterop.orNull(scan.getTagValue(PREDICATES));
   }
 
-  /** The table that a scan is of, and what it asks; null: that was not noted. */
-  public static Object[] asked(SparkPlan scan) {
-    scala.Option there = scan.getTagValue(ASKED);
-    return there.isDefined() ? (Object[]) there.get() : null;
-  }
-
-  /** Notes why no index is asked about a scan, when that is decided. */
+  /** Note why no index is used for a scan, when that is decided. */
   public static SparkPlan unpruned(SparkPlan scan, String reason) {
     scan.setTagValue(UNPRUNED, reason);
     return scan;
   }
 
-  /** Why no index was asked about a scan. */
+  /** Return why no index was used for a scan. */
   public static String unpruned(SparkPlan scan) {
-    scala.Option reason = scan.getTagValue(UNPRUNED);
-    return reason.isDefined()
-        ? (String) reason.get()
-        : "the session that planned it skips no files";
+    String reason = ScalaInterop.orNull(scan.getTagValue(UNPRUNED));
+    return reason == null ? "the session that planned it skips no files" : reason;
   }
 
-  /** Adds one, once. */
+  /** Note a reason, once. */
   public static void add(LogicalPlan scan, String reason) {
-    scala.Option there = scan.getTagValue(TAG);
-    List reasons = there.isDefined() ? new ArrayList((List) there.get()) : new ArrayList();
-    if (reasons.contains(reason)) return;
-    reasons.add(reason);
-    scan.setTagValue(TAG, reasons);
+    if (!read(scan, REASONS).contains(reason)) append(scan, REASONS, reason);
   }
 
-  /** Adds one to the scan that a physical one was planned from. */
+  /** Note a reason on the logical scan of a physical one. */
   public static void add(SparkPlan scan, String reason) {
-    List leaves = leaves(scan);
-    for (int i = 0; i < leaves.size(); i++) {
-      add((LogicalPlan) leaves.get(i), reason);
-    }
+    leaves(scan).forEach(leaf -> add(leaf, reason));
   }
 
-  /** The leaves of the logical plan that a physical one was planned from. */
-  public static List leaves(SparkPlan scan) {
+  /** Return the leaves of the logical plan that a physical one was planned from. */
+  public static List<LogicalPlan> leaves(SparkPlan scan) {
     return scan.logicalLink().isEmpty()
-        ? new ArrayList()
+        ? new ArrayList<>()
         : ScalaInterop.asJava(scan.logicalLink().get().collectLeaves());
   }
 
-  /** Those of the scan that a physical one was planned from. */
-  public static List of(SparkPlan scan) {
-    return collected(scan, TAG);
+  /** Return the reasons of the logical scan of a physical one. */
+  public static List<String> of(SparkPlan scan) {
+    return readAll(scan, REASONS);
   }
 
-  private static List collected(SparkPlan scan, TreeNodeTag tag) {
-    List out = new ArrayList();
-    List leaves = leaves(scan);
-    for (int i = 0; i < leaves.size(); i++) {
-      scala.Option there = ((LogicalPlan) leaves.get(i)).getTagValue(tag);
-      if (there.isDefined()) out.addAll((List) there.get());
-    }
-    return out;
+  private static <T> List<T> read(LogicalPlan leaf, TreeNodeTag<List<T>> tag) {
+    List<T> noted = ScalaInterop.orNull(leaf.getTagValue(tag));
+    return noted == null ? List.of() : noted;
+  }
+
+  private static <T> List<T> readAll(SparkPlan scan, TreeNodeTag<List<T>> tag) {
+    return leaves(scan).stream().flatMap(leaf -> read(leaf, tag).stream()).toList();
+  }
+
+  /** Copies of a plan have the same list, so that a longer list is a new one. */
+  private static <T> void append(LogicalPlan leaf, TreeNodeTag<List<T>> tag, T note) {
+    List<T> notes = new ArrayList<>(read(leaf, tag));
+    notes.add(note);
+    leaf.setTagValue(tag, notes);
   }
 }

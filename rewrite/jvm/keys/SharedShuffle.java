@@ -1,7 +1,7 @@
 package rewrite.jvm.keys;
 
-import java.util.Collections;
 import java.util.List;
+import java.util.Objects;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
@@ -10,68 +10,62 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Nodes;
 
 /**
- * Keys of a dimension that its join shuffles: taken of what is shuffled, not of its files again.
+ * The keys of a filtering side that its join shuffles: from the shuffle, not from its files again.
  *
  * <pre>
  *   as Spark plans the keys        as they are collected
  *   Aggregate                      Aggregate
  *   +- Aggregate (partial)         +- Aggregate (partial)
- *      +- the dimension               +- Exchange, as the join has it
- *                                        +- the dimension
+ *      +- the filtering side          +- Exchange, as the join has it
+ *                                        +- the filtering side
  * </pre>
  *
- * <p>Adaptive execution computes equal exchanges of one query once. The rows are those that the
- * join sees, so the keys are.
+ * <p>Adaptive execution computes equal exchanges of one query once. So the keys come from the rows
+ * that the join reads.
  */
 final class SharedShuffle {
   private SharedShuffle() {}
 
-  /** The plan of some keys with the exchange of a join of their query; null: it has none such. */
+  /** Return the plan of some keys with the exchange of a join of their query; null if it has no
+      such exchange. */
   static SparkPlan of(SparkPlan keys) {
-    if (!(keys instanceof AdaptiveSparkPlanExec) || !keys.conf().exchangeReuseEnabled()) {
+    if (!(keys instanceof AdaptiveSparkPlanExec adaptive) || !keys.conf().exchangeReuseEnabled()) {
       return null;
     }
-    AdaptiveSparkPlanExec adaptive = (AdaptiveSparkPlanExec) keys;
-    SparkPlan whole = adaptive.inputPlan();
-    if (!(whole instanceof BaseAggregateExec)) return null;
-    SparkPlan partial = child(whole);
+    SparkPlan complete = adaptive.inputPlan();
+    if (!(complete instanceof BaseAggregateExec)) return null;
+    SparkPlan partial = child(complete);
     if (!(partial instanceof BaseAggregateExec)) return null;
-    ShuffleExchangeExec there = exchange(adaptive.context().qe().executedPlan(), child(partial));
-    if (there == null) return null;
-    SparkPlan shared = with(whole, with(partial, over(there, child(partial))));
+    SparkPlan side = child(partial);
+    ShuffleExchangeExec exchange = findExchange(adaptive.context().qe().executedPlan(), side);
+    if (exchange == null) return null;
+    // Adaptive execution finds the exchange by the plan of the keys, so its child is that plan's.
+    SparkPlan shared = replaceChild(complete, replaceChild(partial, Nodes.exchange(exchange, side)));
     return new AdaptiveSparkPlanExec(
         shared, adaptive.context(), adaptive.preprocessingRules(), true,
         adaptive.supportsColumnar());
   }
 
   private static SparkPlan child(SparkPlan plan) {
-    return plan.children().apply(0);
+    return plan.children().head();
   }
 
-  private static SparkPlan with(SparkPlan plan, SparkPlan child) {
-    return plan.withNewChildren(ScalaInterop.asScala(Collections.singletonList(child)));
+  private static SparkPlan replaceChild(SparkPlan plan, SparkPlan child) {
+    return plan.withNewChildren(ScalaInterop.asScala(List.of(child)));
   }
 
-  /** An exchange of a plan that gives the dimension's rows. */
-  private static ShuffleExchangeExec exchange(SparkPlan plan, SparkPlan dimension) {
-    if (plan instanceof AdaptiveSparkPlanExec) {
-      return exchange(((AdaptiveSparkPlanExec) plan).initialPlan(), dimension);
+  /** Return an exchange of a plan that has the rows of the filtering side, or null. */
+  private static ShuffleExchangeExec findExchange(SparkPlan plan, SparkPlan side) {
+    if (plan instanceof AdaptiveSparkPlanExec adaptive) {
+      return findExchange(adaptive.initialPlan(), side);
     }
-    if (plan instanceof ShuffleExchangeExec && child(plan).sameResult(dimension)) {
-      ShuffleExchangeExec found = (ShuffleExchangeExec) plan;
-      return over(found, dimension).sameResult(found) ? found : null;
+    if (plan instanceof ShuffleExchangeExec exchange && child(plan).sameResult(side)) {
+      return Nodes.exchange(exchange, side).sameResult(exchange) ? exchange : null;
     }
-    List children = ScalaInterop.asJava(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      ShuffleExchangeExec found = exchange((SparkPlan) children.get(i), dimension);
-      if (found != null) return found;
-    }
-    return null;
-  }
-
-  /** The same exchange of the dimension as it is planned for its keys, which adaptive execution
-      finds its place by. */
-  private static ShuffleExchangeExec over(ShuffleExchangeExec exchange, SparkPlan dimension) {
-    return Nodes.exchange(exchange, dimension);
+    return ScalaInterop.<SparkPlan>asJava(plan.children()).stream()
+        .map(child -> findExchange(child, side))
+        .filter(Objects::nonNull)
+        .findFirst()
+        .orElse(null);
   }
 }

@@ -2,11 +2,12 @@ package rewrite.jvm.keys;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
@@ -17,41 +18,34 @@ public final class TupleRow {
 
   private TupleRow() {}
 
-  /** A row of several columns, or of the keys that they are compared with. Both sides of a
-      comparison have to be of one type, nulls included. */
-  public static Expression row(List columns) {
-    List fields = new ArrayList();
-    for (int i = 0; i < columns.size(); i++) {
-      fields.add(Literal$.MODULE$.apply(FIELD + i));
-      fields.add(new KnownNullable((Expression) columns.get(i)));
+  /** Return a row of several columns, or of the keys that they are compared with. Both sides of a
+      comparison must have one type, nulls included. */
+  public static Expression row(List<Expression> columns) {
+    List<Expression> fields = new ArrayList<>();
+    for (Expression column : columns) {
+      fields.add(Literal$.MODULE$.apply(FIELD + fields.size() / 2));
+      fields.add(new KnownNullable(column));
     }
     return new CreateNamedStruct(ScalaInterop.asScala(fields));
   }
 
   /** Whether an expression is such a row. */
-  public static boolean areOf(Expression row) {
-    DataType type = row.dataType();
-    return type instanceof StructType
-        && ((StructType) type).fields()[0].name().startsWith(FIELD);
+  public static boolean isRow(Expression e) {
+    return e.dataType() instanceof StructType type && type.fields()[0].name().startsWith(FIELD);
   }
 
-  /** A row in words, `(a, b)`. */
+  /** Describe a row: `(a, b)`. */
   static String shape(Expression row) {
-    List columns = columns(row);
-    StringBuilder out = new StringBuilder("(");
-    for (int i = 0; i < columns.size(); i++) {
-      out.append(i == 0 ? "" : ", ").append(Conditions.shape((Expression) columns.get(i)));
-    }
-    return out.append(")").toString();
+    return columns(row).stream()
+        .map(Conditions::shape)
+        .collect(Collectors.joining(", ", "(", ")"));
   }
 
-  /** What a row is of. */
-  static List columns(Expression row) {
-    List fields = ScalaInterop.asJava(row.children());
-    List out = new ArrayList();
-    for (int i = 1; i < fields.size(); i += 2) {
-      out.add(((Expression) fields.get(i)).children().apply(0));
-    }
-    return out;
+  /** Return the columns of a row. */
+  static List<Expression> columns(Expression row) {
+    List<Expression> fields = ScalaInterop.asJava(row.children());
+    return IntStream.range(0, fields.size() / 2)
+        .mapToObj(i -> fields.get(2 * i + 1).children().head())
+        .toList();
   }
 }

@@ -70,8 +70,8 @@ public final class ScanReport {
       PhysicalScan scan = physical.of((SparkPlan) each);
       Map<String, Object> known =
           describe(scan, finder, () -> findCounts(scan), scan::source);
-      Object[] asked = ScanNotes.asked(scan.node());
-      if (asked != null) unused.add(known, (String) asked[0], (List<?>) asked[1]);
+      ScanNotes.Predicates asked = ScanNotes.asked(scan.node());
+      if (asked != null) unused.add(known, asked.table(), asked.entries());
       out.add(known);
     }
     finder.noteFilled();

@@ -1,0 +1,136 @@
+package rewrite.jvm.keys;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.DataType;
+import rewrite.jvm.bridge.Budget;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.Sessions;
+
+/** Collects the keys of one filtering side on a thread of this project, so that Spark's pools for
+    subqueries cannot run dry. */
+final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Object>> {
+  private final InSubqueryExec filter;
+  private final int maxKeys;
+  private final long maxBytes;
+  private final String tag = "skipping-keys-" + UUID.randomUUID();
+  private final long began = System.nanoTime();
+  private final SparkSession session;
+  private final List<String> sessionTags;
+  private final Future<Collection<Object>> future;
+  private Thread thread;
+  private boolean isStopped;
+  private volatile boolean isShared;
+
+  private KeyCollection(InSubqueryExec filter, int maxKeys, IndexClient client) {
+    this.filter = filter;
+    this.maxKeys = maxKeys;
+    this.maxBytes = client.maxBytes();
+    this.session = filter.plan().session();
+    this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
+    this.future = Sessions.submit(session, client.threads(), this);
+  }
+
+  /** Begin to collect at most `maxKeys` keys. */
+  static KeyCollection start(InSubqueryExec filter, int maxKeys, IndexClient client) {
+    return new KeyCollection(filter, maxKeys, client);
+  }
+
+  /** Wait for the keys; null if they do not fit. */
+  Collection<Object> await(Budget patience) throws Exception {
+    return future.get(patience.left(), TimeUnit.NANOSECONDS);
+  }
+
+  /** Return the seconds since the start. */
+  double seconds() {
+    return (System.nanoTime() - began) / 1e9;
+  }
+
+  /** Whether the keys come from a shuffle of the query. */
+  boolean isShared() {
+    return isShared;
+  }
+
+  /** Run on the thread that collects. */
+  @Override public Collection<Object> apply() {
+    if (!begin()) return null;
+    session.sparkContext().addJobTag(tag);
+    // A query that runs within another one, as Delta's do, takes the tags of the session with it.
+    sessionTags.forEach(session.sparkContext()::addJobTag);
+    try {
+      BroadcastKeys broadcast = BroadcastKeys.of(filter);
+      return broadcast == null ? compute() : read(broadcast);
+    } finally {
+      end();
+      session.sparkContext().removeJobTag(tag);
+    }
+  }
+
+  private synchronized boolean begin() {
+    if (!isStopped) thread = Thread.currentThread();
+    return !isStopped;
+  }
+
+  /** Record which plan it computes, because `stop` depends on it; false if it was stopped. */
+  private synchronized boolean choose(boolean isShared) {
+    this.isShared = isShared && !isStopped;
+    return !isStopped;
+  }
+
+  private synchronized void end() {
+    thread = null;
+    Thread.interrupted(); // the interrupt of `stop` must not reach the next work of the thread
+  }
+
+  /** End what runs. A broadcast or shuffle belongs to the query, and goes on unless it ends, too. */
+  void stop(boolean withQuery) {
+    if (future.isDone()) return;
+    synchronized (this) {
+      if (!withQuery && (isShared || BroadcastKeys.of(filter) != null)) return;
+      isStopped = true;
+      if (thread != null) thread.interrupt();
+    }
+    // Last: a job that was submitted before the interrupt has its tag.
+    session.sparkContext().cancelJobsWithTag(tag);
+  }
+
+  /** Return the keys; null if there are more than fit, which is known before all are fetched. */
+  private Collection<Object> compute() {
+    SparkPlan own = BroadcastKeys.subquery(filter).children().head();
+    SparkPlan shared = SharedShuffle.of(own);
+    if (!choose(shared != null)) return null;
+    SparkPlan plan = shared == null ? own : shared;
+    DataType type = filter.child().dataType();
+    int most = Math.min(maxKeys, KeyBytes.maxKeys(type, maxBytes));
+    if (maxBytes > 0 && KeyBytes.varies(type)) {
+      List<Object> keys = KeyBytes.fetch(plan, type, most, maxBytes);
+      if (keys != KeyBytes.LONG) return keys;
+    }
+    InternalRow[] rows = plan.executeTake(most + 1);
+    if (rows.length > most) return null;
+    KeyBytes bytes = new KeyBytes(type, maxBytes);
+    List<Object> keys = new ArrayList<>(rows.length);
+    for (InternalRow row : rows) {
+      keys.add(row.get(0, type));
+      if (!bytes.fits(keys.get(keys.size() - 1))) return null;
+    }
+    return keys;
+  }
+
+  private Collection<Object> read(BroadcastKeys broadcast) {
+    int index = broadcast.index();
+    Collection<InternalRow> rows =
+        broadcast.rows(List.of(index), Integer.MAX_VALUE, maxBytes);
+    if (rows == null) return null;
+    return rows.stream().map(row -> row.get(0, broadcast.type(index))).toList();
+  }
+}

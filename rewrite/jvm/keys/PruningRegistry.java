@@ -1,0 +1,47 @@
+package rewrite.jvm.keys;
+
+import java.util.UUID;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import rewrite.jvm.predicate.Conditions;
+
+/**
+ * The sources of the dynamic pruning expressions that JoinPruningRule put into plans.
+ *
+ * <p>Spark keeps the id of such an expression when it plans it. Tags would be lost where Spark
+ * copies expressions.
+ */
+public final class PruningRegistry {
+  private static final UUID NON_REPEATABLE = UUID.randomUUID();
+
+  private final RecentMap<ExprId, KeySource> sources = new RecentMap<>();
+
+  /**
+   * Register a source, and return the id for its expression.
+   *
+   * <p>The id itself says if the source is non-repeatable, because the registry may forget the
+   * source before a long query ends.
+   */
+  public synchronized ExprId register(KeySource source) {
+    ExprId id = NamedExpression$.MODULE$.newExprId();
+    if (source.nonRepeatableReason() != null) id = new ExprId(id.id(), NON_REPEATABLE);
+    sources.put(id, source);
+    return id;
+  }
+
+  /** Return the source of an expression, which may not be registered. */
+  public synchronized KeySource find(ExprId id) {
+    KeySource source = sources.get(id);
+    if (source != null) return source;
+    boolean isRepeatable = !id.jvmId().equals(NON_REPEATABLE);
+    return KeySource.unknown(isRepeatable ? null : "rows that may be others");
+  }
+
+  /** Whether a condition of a logical plan is a registered dynamic pruning expression. */
+  public boolean isRegistered(Expression condition) {
+    return Conditions.dynamic(condition) instanceof DynamicPruningSubquery filter
+        && find(filter.exprId()).isRegistered();
+  }
+}
