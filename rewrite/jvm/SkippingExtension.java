@@ -57,7 +57,8 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
     extensions.injectColumnar(
         new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));
     extensions.injectResolutionRule(
-        new JoinPruningRule.Inject(new JoinPruningRule(client, feedback, statistics)));
+        new JoinPruningRule.Inject(
+            new JoinPruningRule(client, feedback.registry(), feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     network.inject(extensions);
     INJECTED.put(extensions, this);

@@ -187,7 +187,6 @@ EXEMPT = {
 """Classes that may fail: with them fails what is ours, not a query."""
 
 UNCALLED = {
-    "CommandCounts$Bare.isDefinedAt": "transform calls applyOrElse alone",
     "FilePruningRule$Pass.isDefinedAt": "transform calls applyOrElse alone",
     "SkippingExtension.apply": "Spark or `enable` calls it before any query; there it may raise",
 }

@@ -340,7 +340,7 @@ def _reads_a_table(frame: DataFrame) -> bool:
 def cost_ignored(spark: SparkSession) -> Iterator[None]:
     """Collect the keys of joins whatever they cost: tables of a few rows are not worth it."""
     loader = Classes(spark.sparkContext._gateway)
-    ignored = loader.find("join.BuildSide").getDeclaredField("isCostIgnored")
+    ignored = loader.find("join.SideCost").getDeclaredField("isIgnored")
     ignored.setAccessible(True)
     ignored.set(None, True)
     try:

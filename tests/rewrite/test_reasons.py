@@ -308,7 +308,8 @@ def reasons() -> Iterator[str]:
     for name in (
         "join/PruningCost",
         "join/KeyPushdown",
-        "join/BuildSide",
+        "join/FilteringSide",
+        "join/SideCost",
         "keys/JoinKeySet",
         "keys/PruningFeedback",
         "keys/PruningRegistry",
@@ -353,7 +354,7 @@ def test_a_rule_that_fails_leaves_the_plan_and_a_note(spark: SparkSession) -> No
     hooks = find_hooks(spark)
     assert hooks is not None
     rule = Classes(spark.sparkContext._gateway).new(
-        "join.JoinPruningRule", hooks.java.client(), None, None
+        "join.JoinPruningRule", hooks.java.client(), None, None, None
     )
     with settings(spark, {"spark.skipping.mode": "fallback"}):
         assert rule.apply(plan).equals(plan)

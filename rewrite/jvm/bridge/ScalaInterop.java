@@ -2,8 +2,9 @@ package rewrite.jvm.bridge;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Function;
 
-/** Converts Scala collections and options to Java's, and back. */
+/** Converts Scala collections, options and functions to Java's, and back. */
 public final class ScalaInterop {
   private ScalaInterop() {}
 
@@ -28,5 +29,27 @@ public final class ScalaInterop {
   /** Returns the value of an option; null if it has none. */
   public static <T> T orNull(scala.Option<? extends T> option) {
     return option.isDefined() ? option.get() : null;
+  }
+
+  /** Returns the function that transforms a tree of Spark: it returns a node itself to keep it. */
+  public static <T> scala.PartialFunction<T, T> transformation(Function<T, ? extends T> function) {
+    return new Transformation<>(function);
+  }
+
+  private static final class Transformation<T> extends scala.runtime.AbstractPartialFunction<T, T> {
+    private final Function<T, ? extends T> function;
+
+    Transformation(Function<T, ? extends T> function) {
+      this.function = function;
+    }
+
+    @Override public boolean isDefinedAt(T node) {
+      return true;
+    }
+
+    @Override @SuppressWarnings("unchecked") // a supertype of T, which Java cannot express
+    public <A extends T, B> B applyOrElse(A node, scala.Function1<A, B> otherwise) {
+      return (B) function.apply(node);
+    }
   }
 }

@@ -4,16 +4,17 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
- * The source of a MERGE without what counts its rows: read again for its keys, it must not be
+ * Removes the counters from the source of a MERGE: read again for its keys, its rows must not be
  * counted twice.
  *
- * <p>Delta counts in expressions that give the value of their child, within conditions that are
+ * <p>Delta counts in expressions that return the value of their child, within conditions that are
  * always true.
  */
 final class CommandCounts {
@@ -21,63 +22,34 @@ final class CommandCounts {
 
   private CommandCounts() {}
 
-  /** The plan without counts; the very plan where it has none. */
-  static LogicalPlan removed(LogicalPlan plan) {
-    return plan.deterministic() ? plan : plan.transformUp(new Removed());
+  /** Return the plan without counters; the plan itself if it has none. */
+  static LogicalPlan remove(LogicalPlan plan) {
+    return plan.deterministic()
+        ? plan
+        : plan.transformUp(ScalaInterop.transformation(CommandCounts::removeFrom));
   }
 
-  private static boolean isCount(Object expression) {
-    return expression.getClass().getName().equals(COUNT);
+  private static LogicalPlan removeFrom(LogicalPlan node) {
+    LogicalPlan bare =
+        node.transformExpressions(
+            ScalaInterop.transformation(e -> isCount(e) ? e.children().head() : e));
+    return bare instanceof Filter filter && isTrue(filter) ? filter.child() : bare;
   }
 
-  private static final class Removed extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) {
-      LogicalPlan plan = (LogicalPlan) node;
-      return plan.expressions().exists(new Counts()) || isTrue(plan);
-    }
+  private static boolean isCount(Expression e) {
+    return e.getClass().getName().equals(COUNT);
+  }
 
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (!isDefinedAt(node)) return otherwise.apply(node);
-      LogicalPlan bare = ((LogicalPlan) node).transformExpressions(new Bare());
-      return isTrue(bare) ? ((Filter) bare).child() : bare;
-    }
-
-    /** Whether a node keeps every row, for all that can be seen. */
-    private static boolean isTrue(LogicalPlan plan) {
-      if (!(plan instanceof Filter)) return false;
-      Expression condition = ((Filter) plan).condition();
-      LogicalPlan child = ((Filter) plan).child();
-      if (condition instanceof Attribute && child instanceof Project) {
-        java.util.List columns = ScalaInterop.asJava(((Project) child).projectList());
-        for (int i = 0; i < columns.size(); i++) {
-          if (!(columns.get(i) instanceof Alias)) continue;
-          Alias alias = (Alias) columns.get(i);
-          if (alias.exprId().equals(((Attribute) condition).exprId())) condition = alias.child();
+  /** Whether a filter keeps every row, judged by its condition and the columns below it. */
+  private static boolean isTrue(Filter filter) {
+    Expression condition = filter.condition();
+    if (condition instanceof Attribute column && filter.child() instanceof Project project) {
+      for (NamedExpression each : ScalaInterop.<NamedExpression>asJava(project.projectList())) {
+        if (each instanceof Alias alias && alias.exprId().equals(column.exprId())) {
+          condition = alias.child();
         }
       }
-      return condition.equals(Literal$.MODULE$.TrueLiteral());
     }
-  }
-
-  private static final class Counts extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return Boolean.valueOf(((Expression) expression).exists(new IsCount()));
-    }
-  }
-
-  private static final class IsCount extends scala.runtime.AbstractFunction1 {
-    public Object apply(Object expression) {
-      return Boolean.valueOf(isCount(expression));
-    }
-  }
-
-  private static final class Bare extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object node) {
-      return isCount(node);
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      return isCount(node) ? ((Expression) node).children().apply(0) : otherwise.apply(node);
-    }
+    return condition.equals(Literal$.MODULE$.TrueLiteral());
   }
 }

@@ -6,12 +6,14 @@ import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
+import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
@@ -21,19 +23,19 @@ import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
 /**
- * Finds joins whose one side can say which rows of the other have a partner, and puts Spark's own
- * dynamic-pruning expression on the scan of that other side.
+ * Finds joins with a filtering side, whose keys tell which rows of the pruning side have a partner,
+ * and puts Spark's own dynamic pruning expression on the scan of the pruning side.
  *
  * <pre>
  *   before                          after
@@ -44,7 +46,7 @@ import rewrite.jvm.source.TableStatistics;
  *                                      +- Relation d
  * </pre>
  *
- * <p>Which side may lose rows without a partner:
+ * <p>The pruning side must be one that may lose rows without a partner:
  *
  * <pre>
  *   join                      left         right
@@ -57,88 +59,73 @@ import rewrite.jvm.source.TableStatistics;
  *   NOT IN                    never        never
  * </pre>
  *
- * Runs after all of Spark's own rules, where filters stand directly above the scans.
- * FilePruningRule takes the expressions out of the physical plan again; without it they must not be
- * put in.
+ * Runs after all of Spark's own rules, when filters are directly above the scans. FilePruningRule
+ * removes the expressions from the physical plan; without it they must not be added.
  */
-public final class JoinPruningRule extends Rule {
-  private final IndexClient client;
-  private final PruningFeedback feedback;
-  private final TableStatistics statistics;
+public final class JoinPruningRule extends Rule<LogicalPlan> {
+  private final PruningContext context;
 
   public JoinPruningRule(
-      IndexClient client, PruningFeedback feedback, TableStatistics statistics) {
-    this.client = client;
-    this.feedback = feedback;
-    this.statistics = statistics;
+      IndexClient client, PruningRegistry registry, PruningFeedback feedback,
+      TableStatistics statistics) {
+    this.context = new PruningContext(client, registry, feedback, statistics);
   }
 
-  public String ruleName() {
+  @Override public String ruleName() {
     return "rewrite.JoinPruningRule";
   }
 
-  public TreeNode apply(TreeNode plan) {
+  @Override public LogicalPlan apply(LogicalPlan plan) {
     try {
-      LogicalPlan logical = (LogicalPlan) plan;
-      if (!client.collectsKeys() || isUnfinished(logical) || hasState(logical, true)) return plan;
-      return new Pass(new ReuseAnalysis(logical, feedback)).visit(logical);
+      if (!context.client().collectsKeys() || isIncomplete(plan) || hasState(plan, true)) {
+        return plan;
+      }
+      return new Pass(new ReuseAnalysis(plan, context.registry())).visit(plan);
     } catch (Throwable failure) {
       String reason = "looking for them failed: " + Failures.forgive(failure);
-      List leaves = ScalaInterop.asJava(((LogicalPlan) plan).collectLeaves());
-      for (int i = 0; i < leaves.size(); i++) {
-        ScanNotes.add((LogicalPlan) leaves.get(i), reason);
-      }
+      ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())
+          .forEach(leaf -> ScanNotes.add(leaf, reason));
       return plan;
     }
   }
 
-  /** Whether a plan is that of a correlated subquery. Spark has still to join it with the query
-      around it, and cannot plan what refers to that as it stands. The rule comes again for all of
-      the query. */
-  private static boolean isUnfinished(LogicalPlan plan) {
-    return plan instanceof Subquery && ((Subquery) plan).correlated();
+  /** Whether a plan is that of a correlated subquery. Spark has yet to join it with the query
+      around it, and cannot plan its outer references alone. It calls the rule again for the complete
+      query. */
+  private static boolean isIncomplete(LogicalPlan plan) {
+    return plan instanceof Subquery subquery && subquery.correlated();
   }
 
-  /** Whether a batch of a stream goes through more than what looks at each row by itself. State is
-      not for us to touch, and its rows are not those of the batch. */
+  /** Whether a batch of a stream passes an operator that does not read each row alone. State must
+      not be touched, and its rows are not those of the batch. */
   private static boolean hasState(LogicalPlan plan, boolean isRoot) {
     if (!plan.isStreaming()) return false;
-    List children = ScalaInterop.asJava(plan.children());
-    boolean byRow =
+    List<LogicalPlan> children = ScalaInterop.asJava(plan.children());
+    boolean isByRow =
         children.isEmpty() || plan instanceof Project || plan instanceof Filter
-            || plan instanceof Join && !areStreams(children)
+            || plan instanceof Join && !children.stream().allMatch(LogicalPlan::isStreaming)
             || isRoot && plan.getClass().getSimpleName().startsWith("WriteTo");
-    if (!byRow) return true;
-    for (int i = 0; i < children.size(); i++) {
-      if (hasState((LogicalPlan) children.get(i), false)) return true;
-    }
-    return false;
+    return !isByRow || children.stream().anyMatch(child -> hasState(child, false));
   }
 
-  private static boolean areStreams(List plans) {
-    for (int i = 0; i < plans.size(); i++) {
-      if (!((LogicalPlan) plans.get(i)).isStreaming()) return false;
-    }
-    return true;
-  }
-
-  /** Whether a command needs of its table only the rows that it changes. Those that replace files
-      need all rows of these. */
-  private static boolean looksForRows(LogicalPlan command) {
+  /** Whether a command reads only the rows of its table that it changes. Commands that replace files
+      need all their rows. */
+  private static boolean findsRows(RowLevelWrite command) {
     return command instanceof WriteDelta && SkippingConf.servesCommands();
   }
 
   /** Whether a rule is this one: sessions are cloned with their rules. */
-  public boolean is(Object other) {
-    return other instanceof JoinPruningRule && ((JoinPruningRule) other).client == client;
+  private boolean isSame(Rule<LogicalPlan> other) {
+    return other instanceof JoinPruningRule rule && rule.context.client() == context.client();
   }
 
   /** One walk over one plan, from the root down. */
   private final class Pass {
-    /** Sides that keys are taken from: what is filtered in there would have to wait in turn. */
-    private final Set dimensions = Collections.newSetFromMap(new IdentityHashMap());
-    /** Existence joins whose keys are on scans, with all that stands beside them in an OR. */
-    private final Set united = new HashSet();
+    /** Plans that keys come from: if their scans were pruned by keys, they would wait in turn. */
+    private final Set<LogicalPlan> filteringPlans =
+        Collections.newSetFromMap(new IdentityHashMap<>());
+    /** Existence joins whose keys are on scans together with the other operands of an OR. */
+    private final Set<JoinType> united = new HashSet<>();
     private final ReuseAnalysis copies;
 
     Pass(ReuseAnalysis copies) {
@@ -146,197 +133,149 @@ public final class JoinPruningRule extends Rule {
     }
 
     LogicalPlan visit(LogicalPlan plan) {
-      if (plan instanceof RowLevelWrite && !looksForRows(plan)) return plan;
-      LogicalPlan now = plan.transformExpressionsDown(new Subqueries(this));
-      if (now instanceof Join) now = join((Join) now);
-      if (now instanceof Filter) now = filter((Filter) now);
-      if (now instanceof Filter && ScanSources.isScan(((Filter) now).child())) {
-        now = TupleSide.added((Filter) now, feedback);
+      if (plan instanceof RowLevelWrite command && !findsRows(command)) return plan;
+      LogicalPlan now =
+          plan.transformExpressionsDown(ScalaInterop.transformation(this::visitSubquery));
+      if (now instanceof Join join) now = prune(join);
+      if (now instanceof Filter filter) now = prune(filter);
+      if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
+        now = TupleFilters.add(filter, context);
       }
-      List children = ScalaInterop.asJava(now.children());
-      boolean changed = false;
-      for (int i = 0; i < children.size(); i++) {
-        LogicalPlan child = (LogicalPlan) children.get(i);
-        LogicalPlan visited = dimensions.contains(child) ? child : visit(child);
-        changed |= visited != child;
-        children.set(i, visited);
-      }
-      return changed ? now.withNewChildren(ScalaInterop.asScala(children)) : now;
+      return now.mapChildren(child -> filteringPlans.contains(child) ? child : visit(child));
     }
 
-    private LogicalPlan join(Join join) {
-      scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-      if (keys.isEmpty()) refuseNotIn(join);
-      // The greater side first: the smaller one is the dimension.
-      boolean left = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
-      LogicalPlan found = side(join, keys, left);
-      if (found == null) found = side(join, keys, !left);
-      // Of rows that are given Spark takes the size for endless: then the other side is the fact.
-      if (found == null && !refuseAll(join, keys, left)) refuseAll(join, keys, !left);
-      return found == null ? join : found;
+    /** Visit the plan of a subquery, which is no child. */
+    private Expression visitSubquery(Expression e) {
+      if (!(e instanceof SubqueryExpression subquery) || e instanceof DynamicPruningSubquery
+          || subquery.isCorrelated()) {
+        return e;
+      }
+      LogicalPlan visited = visit(subquery.plan());
+      return visited == subquery.plan() ? subquery : subquery.withNewPlan(visited);
     }
 
-    /** The filter with what its conditions with OR say of keys on the scans below. */
-    private LogicalPlan filter(Filter filter) {
-      List sides = UnionSide.of(filter);
+    private LogicalPlan prune(Join join) {
+      EquiKeys keys = EquiKeys.of(join);
+      if (keys.isEmpty()) noteNotIn(join);
+      // The larger side first: the smaller one is the filtering side.
+      boolean isLeft = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
+      Join pruned = pruneSide(join, keys, isLeft);
+      if (pruned == null) pruned = pruneSide(join, keys, !isLeft);
+      if (pruned != null) return pruned;
+      // Spark estimates the size of given rows as infinite: then the other side is the pruning side.
+      if (!noteRejected(join, keys, isLeft)) noteRejected(join, keys, !isLeft);
+      return join;
+    }
+
+    /** Put the keys of conditions with OR on the scans below a filter. */
+    private Filter prune(Filter filter) {
       LogicalPlan child = filter.child();
-      for (int i = 0; i < sides.size(); i++) {
-        UnionSide side = (UnionSide) sides.get(i);
-        KeyPushdown restriction = pushdown(side, child);
-        String refusal = side.refusal(PlanSize.bytes(child));
-        if (refusal != null) {
-          restriction.note(child, side.column(), refusal);
+      for (OrKeys.Found found : OrKeys.of(filter)) {
+        FilteringSide side = found.candidate().side();
+        Expression key = found.candidate().pruningKey();
+        KeyPushdown pushdown = pushdown(child);
+        String reason = new SideCost(side).rejectReason(PlanSize.bytes(child));
+        if (reason != null) {
+          pushdown.note(child, key, reason);
           continue;
         }
-        child = restriction.on(child, side.column());
-        if (!restriction.used().isEmpty()) united.addAll(side.joins());
-        dimensions.addAll(restriction.used());
+        KeyPushdown.Result result = pushdown.push(child, key, side, false);
+        child = result.plan();
+        if (!result.filteringPlans().isEmpty()) united.addAll(found.joins());
+        filteringPlans.addAll(result.filteringPlans());
       }
       return child == filter.child() ? filter : filter.copy(filter.condition(), child);
     }
 
-    /** Adds a side's keys, and for each the other side that has to have an equal one. */
-    private void addEqual(Join join, scala.Option equal, boolean left, List keys, List others) {
-      if (equal.isEmpty()) return;
-      List own = EquiJoins.keys(equal, left);
-      Object one = new Object();
+    /** Return the columns of one side that must equal a key of the other side. */
+    private static List<Candidate> findEqual(Join join, EquiKeys keys, boolean isLeft) {
+      List<Candidate> out = new ArrayList<>();
+      List<Expression> own = keys.of(isLeft);
+      Object identity = new Object();
       for (int i = 0; i < own.size(); i++) {
         if (own.get(i) instanceof IsNull) continue; // the other half of `<=>`
-        keys.add(own.get(i));
-        others.add(
-            new BuildSide(
-                left ? join.right() : join.left(), EquiJoins.keys(equal, !left), i,
-                PlanSize.isHinted(join, !left)).of(one, own.size()));
+        FilteringSide side =
+            new FilteringSide(
+                isLeft ? join.right() : join.left(), new JoinKeys.EqualKeys(keys.of(!isLeft), i),
+                PlanSize.isHinted(join, !isLeft), identity, own.size());
+        out.add(new Candidate(own.get(i), side));
       }
+      return out;
     }
 
-    /** Adds a side's columns that have to be within a range of the other side. */
-    private void addRanges(Join join, boolean left, List keys, List others) {
-      List ranges = RangeSide.of(join, left);
-      for (int i = 0; i < ranges.size(); i++) {
-        keys.add(((RangeSide) ranges.get(i)).column());
-        others.add(ranges.get(i));
+    private void noteNotIn(Join join) {
+      var keys = ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join);
+      if (keys.isEmpty()) return;
+      pushdown(join.left())
+          .note(join.left(), keys.get()._1().head(), "NOT IN keeps rows without a partner");
+    }
+
+    /** Note on one side of a join why the other side does not provide keys; whether there is a scan
+        for the note. */
+    private boolean noteRejected(Join join, EquiKeys keys, boolean isLeft) {
+      LogicalPlan plan = isLeft ? join.left() : join.right();
+      boolean isNoted = false;
+      for (Candidate candidate : findEqual(join, keys, isLeft)) {
+        String reason = new SideCost(candidate.side()).rejectReason(PlanSize.bytes(plan));
+        if (reason != null) isNoted |= pushdown(plan).note(plan, candidate.pruningKey(), reason);
       }
+      return isNoted;
     }
 
-    private void refuseNotIn(Join join) {
-      scala.Option found = ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join);
-      if (found.isEmpty()) return;
-      scala.Tuple2 keys = (scala.Tuple2) found.get();
-      List left = ScalaInterop.asJava((scala.collection.Iterable) keys._1());
-      List right = ScalaInterop.asJava((scala.collection.Iterable) keys._2());
-      BuildSide dimension = new BuildSide(join.right(), right, 0, false);
-      pushdown(dimension, join.left())
-          .note(join.left(), (Expression) left.get(0), "NOT IN keeps rows without a partner");
+    private KeyPushdown pushdown(LogicalPlan pruningSide) {
+      return new KeyPushdown(context, copies, pruningSide);
     }
 
-    /** Notes of one side of a join that the other one has all of its keys; whether there is a scan
-        to note it of. */
-    private boolean refuseAll(Join join, scala.Option equal, boolean left) {
-      LogicalPlan side = left ? join.left() : join.right();
-      List keys = new ArrayList();
-      List others = new ArrayList();
-      addEqual(join, equal, left, keys, others);
-      boolean noted = false;
-      for (int i = 0; i < keys.size(); i++) {
-        BuildSide dimension = (BuildSide) others.get(i);
-        String refusal = dimension.refusal(PlanSize.bytes(side));
-        if (refusal != null) {
-          noted |= pushdown(dimension, side).note(side, (Expression) keys.get(i), refusal);
+    /** Return the join with keys on the scans of one side; null if there are no keys. */
+    private Join pruneSide(Join join, EquiKeys keys, boolean isLeft) {
+      JoinType type = join.joinType();
+      LogicalPlan plan = isLeft ? join.left() : join.right();
+      List<Candidate> candidates = findEqual(join, keys, isLeft);
+      candidates.addAll(RangeJoins.of(join, isLeft));
+      boolean isPruned = false;
+      for (Candidate candidate : candidates) {
+        Expression key = candidate.pruningKey();
+        FilteringSide side = candidate.side();
+        if (new SideCost(side).rejectReason(PlanSize.bytes(plan)) != null) continue;
+        if (JoinTypes.keepsPartnerless(type)) side = side.requireExactRows();
+        KeyPushdown pushdown = pushdown(plan);
+        if (JoinTypes.canLose(type, isLeft)) {
+          // In a MERGE that only inserts, a command looks for rows, but the table has no mark.
+          KeyPushdown.Result result = pushdown.push(plan, key, side, type == LeftAnti$.MODULE$);
+          plan = result.plan();
+          isPruned |= !result.filteringPlans().isEmpty();
+          filteringPlans.addAll(result.filteringPlans());
+        } else if (!united.contains(type)) {
+          pushdown.note(plan, key, JoinTypes.name(type) + " keeps rows without a partner");
         }
       }
-      return noted;
-    }
-
-    private KeyPushdown pushdown(BuildSide dimension, LogicalPlan plan) {
-      return new KeyPushdown(client, feedback, statistics, dimension, copies, plan);
-    }
-
-    private void refuse(
-        KeyPushdown restriction, Join join, LogicalPlan side, Expression key) {
-      if (united.contains(join.joinType())) return;
-      String kept = EquiJoins.name(join.joinType()) + " keeps rows without a partner";
-      restriction.note(side, key, kept);
-    }
-
-    /** The join with the keys of one side on the scans of the other; null where there are none. */
-    private LogicalPlan side(Join join, scala.Option equal, boolean left) {
-      LogicalPlan side = left ? join.left() : join.right();
-      List keys = new ArrayList();
-      List others = new ArrayList();
-      addEqual(join, equal, left, keys, others);
-      addRanges(join, left, keys, others);
-      boolean found = false;
-      for (int i = 0; i < keys.size(); i++) {
-        Expression key = (Expression) keys.get(i);
-        BuildSide dimension = (BuildSide) others.get(i);
-        if (EquiJoins.keepsPartnerless(join.joinType())) dimension.strictly();
-        if (dimension.refusal(PlanSize.bytes(side)) != null) continue;
-        KeyPushdown restriction = pushdown(dimension, side);
-        // In a MERGE that only inserts no row of the table has a mark.
-        if (join.joinType() == LeftAnti$.MODULE$) restriction.looking();
-        if (left ? EquiJoins.leftLoses(join.joinType()) : EquiJoins.rightLoses(join.joinType())) {
-          side = restriction.on(side, key);
-        } else {
-          refuse(restriction, join, side, key);
-        }
-        found |= !restriction.used().isEmpty();
-        dimensions.addAll(restriction.used());
-      }
-      if (!found) return null;
+      if (!isPruned) return null;
       return join.copy(
-          left ? side : join.left(), left ? join.right() : side, join.joinType(),
-          join.condition(), join.hint());
-    }
-  }
-
-  /** Visits the plans of subqueries, which are no children. */
-  private static final class Subqueries extends scala.runtime.AbstractPartialFunction {
-    private final Pass pass;
-
-    Subqueries(Pass pass) {
-      this.pass = pass;
-    }
-
-    public boolean isDefinedAt(Object node) {
-      return node instanceof SubqueryExpression
-          && !(node instanceof DynamicPruningSubquery)
-          && !((SubqueryExpression) node).isCorrelated();
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (!isDefinedAt(node)) return otherwise.apply(node);
-      SubqueryExpression subquery = (SubqueryExpression) node;
-      LogicalPlan plan = subquery.plan();
-      LogicalPlan visited = pass.visit(plan);
-      return visited == plan ? subquery : subquery.withNewPlan(visited);
+          isLeft ? plan : join.left(), isLeft ? join.right() : plan, type, join.condition(),
+          join.hint());
     }
   }
 
   /**
-   * What `injectResolutionRule` takes: adds the rule to each session's own optimizer rules.
+   * Adds the rule to the optimizer rules of each session, through `injectResolutionRule`.
    *
-   * <p>Only `extraOptimizations` run late enough; the builder is called once for every session,
+   * <p>Only `extraOptimizations` run late enough. Spark calls the builder once for every session,
    * `newSession()` included, on its first analysis.
    */
-  public static final class Inject extends scala.runtime.AbstractFunction1 {
+  public static final class Inject
+      extends scala.runtime.AbstractFunction1<SparkSession, Rule<LogicalPlan>> {
     private final JoinPruningRule rule;
-    private final Rule nothing = new Nothing();
+    private final Rule<LogicalPlan> nothing = new Nothing();
 
     public Inject(JoinPruningRule rule) {
       this.rule = rule;
     }
 
-    public Object apply(Object session) {
+    @Override public Rule<LogicalPlan> apply(SparkSession session) {
       try {
-        org.apache.spark.sql.ExperimentalMethods methods =
-            ((org.apache.spark.sql.SparkSession) session).experimental();
-        List rules = ScalaInterop.asJava(methods.extraOptimizations());
-        boolean there = false;
-        for (int i = 0; i < rules.size(); i++) {
-          there |= rule.is(rules.get(i));
-        }
-        if (!there) {
+        ExperimentalMethods methods = session.experimental();
+        List<Rule<LogicalPlan>> rules = ScalaInterop.asJava(methods.extraOptimizations());
+        if (rules.stream().noneMatch(rule::isSame)) {
           rules.add(rule);
           methods.extraOptimizations_$eq(ScalaInterop.asScala(rules));
         }
@@ -348,8 +287,8 @@ public final class JoinPruningRule extends Rule {
   }
 
   /** A rule that does nothing. */
-  private static final class Nothing extends Rule {
-    public TreeNode apply(TreeNode plan) {
+  private static final class Nothing extends Rule<LogicalPlan> {
+    @Override public LogicalPlan apply(LogicalPlan plan) {
       return plan;
     }
   }

@@ -1,5 +1,6 @@
 package rewrite.jvm.join;
 
+import java.math.BigInteger;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -8,19 +9,14 @@ import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InputFileName;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MonotonicallyIncreasingID;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
-import org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys$;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
-import org.apache.spark.sql.catalyst.plans.JoinType;
-import org.apache.spark.sql.catalyst.plans.LeftAnti$;
-import org.apache.spark.sql.catalyst.plans.LeftOuter$;
-import org.apache.spark.sql.catalyst.plans.LeftSemi$;
-import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.BaseEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.Expand;
@@ -36,22 +32,19 @@ import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.catalyst.plans.logical.WindowGroupLimit;
 import org.apache.spark.sql.catalyst.trees.TreePattern$;
-import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.ScanSources;
-import rewrite.jvm.source.TableStatistics;
 
 /**
- * Takes "this column has one of the dimension's keys" from a join down to the scans.
+ * Takes the filter "this expression has one of the keys" from a join down to the scans.
  *
- * <p>It goes through what neither changes the column nor lets a row depend on rows with other
- * values of it. Whatever else stands in the way ends the walk, with the reason in explain.
+ * <p>It passes operators that neither change the key nor combine rows with different keys. Any other
+ * operator ends the walk, with the reason in explain.
  *
  * <pre>
  *   before                          after (keys of d for f.k)
@@ -61,238 +54,242 @@ import rewrite.jvm.source.TableStatistics;
  *                                         +- Relation f
  * </pre>
  */
-public final class KeyPushdown {
-  /** Tables in a row through which keys go on. By each key there is a way of its own, so that all
-      ways through a long chain would be very many. */
-  private static final int MOST_HOPS = 2;
+final class KeyPushdown {
+  /** Tables in a row through which keys go on. By each key there is another way, and a long chain
+      has very many ways. */
+  private static final int MAX_HOPS = 2;
 
   private static final String RANDOM_CONDITION =
       "a condition that is not deterministic stands below the join";
 
-  private final IndexClient client;
-  private final PruningFeedback feedback;
-  private final TableStatistics statistics;
-  private final BuildSide dimension;
+  private final PruningContext context;
   private final ReuseAnalysis copies;
-  private final LogicalPlan whole;
-  private final List used = new ArrayList();
-  private boolean shuffled;
-  private boolean looks;
-  private boolean counts;
-  /** The conditions on the way to scans. */
-  private final List passed = new ArrayList();
+  private final LogicalPlan pruningSide;
 
-  /** `whole` is the side of the join that may lose rows. */
-  public KeyPushdown(
-      IndexClient client, PruningFeedback feedback, TableStatistics statistics,
-      BuildSide dimension, ReuseAnalysis copies, LogicalPlan whole) {
-    this.client = client;
-    this.feedback = feedback;
-    this.statistics = statistics;
-    this.dimension = dimension;
+  KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide) {
+    this.context = context;
     this.copies = copies;
-    this.whole = whole;
-    shuffled = !dimension.isBroadcast();
+    this.pruningSide = pruningSide;
   }
 
-  /** The same for the scan in which a command looks for rows: else its files are found before. */
-  KeyPushdown looking() {
-    looks = true;
-    return this;
+  /** A plan after the pushdown, and the filtering plans whose keys its scans wait for. */
+  record Result(LogicalPlan plan, List<LogicalPlan> filteringPlans) {
+    static Result unchanged(LogicalPlan plan) {
+      return new Result(plan, List.of());
+    }
+
+    /** Return the result of another pushdown into this one's plan, with the filtering plans of
+        both. */
+    Result then(Result next) {
+      List<LogicalPlan> plans = new ArrayList<>(filteringPlans);
+      plans.addAll(next.filteringPlans);
+      return new Result(next.plan, plans);
+    }
+
+    Result with(LogicalPlan parent) {
+      return new Result(parent, filteringPlans);
+    }
   }
 
-  /** The plans that scans now wait for the keys of; none if no scan has the restriction. */
-  public List used() {
-    return used;
+  /**
+   * The way from the join down to an operator.
+   *
+   * @param isShuffled whether rows are shuffled above the operator
+   * @param findsRows whether a command looks for rows there; otherwise it has found its files before
+   * @param isCounted whether Delta counts rows above the operator
+   * @param conditions the conditions above the operator
+   */
+  private record Path(
+      FilteringSide side, boolean isShuffled, boolean findsRows, boolean isCounted,
+      List<Expression> conditions) {
+    Path(FilteringSide side, boolean isShuffled, boolean findsRows) {
+      this(side, isShuffled || !side.isBroadcast(), findsRows, false, List.of());
+    }
+
+    Path belowShuffle() {
+      return new Path(side, true, findsRows, isCounted, conditions);
+    }
+
+    Path belowMark() {
+      return new Path(side, isShuffled, true, true, conditions);
+    }
+
+    Path belowConditions(List<Expression> more) {
+      List<Expression> all = new ArrayList<>(conditions);
+      all.addAll(more);
+      return new Path(side, isShuffled, findsRows, isCounted, all);
+    }
+
+    Path requireExactRows() {
+      return new Path(side.requireExactRows(), isShuffled, findsRows, isCounted, conditions);
+    }
   }
 
-  /** The plan with the restriction on its scans, or the plan as it is. */
-  public LogicalPlan on(LogicalPlan plan, Expression key) {
-    boolean above = shuffled;
-    shuffled |= PlanSize.isShuffled(plan);
-    LogicalPlan now = into(plan, key);
-    shuffled = above;
-    return now;
+  /** Push the keys of a side to the scans of a plan. `findsRows`: a command looks for rows in it. */
+  Result push(LogicalPlan plan, Expression key, FilteringSide side, boolean findsRows) {
+    return push(plan, key, new Path(side, false, findsRows));
   }
 
-  private LogicalPlan into(LogicalPlan plan, Expression key) {
+  private Result push(LogicalPlan plan, Expression key, Path above) {
+    Path path = PlanSize.isShuffled(plan) ? above.belowShuffle() : above;
     if (key.references().isEmpty()) {
       return refuse(plan, key, "the join key is " + Conditions.shape(key));
     }
-    if (ScanSources.isScan(plan)) return scan(plan, null, key);
-    if (plan instanceof Filter) return filter((Filter) plan, key);
-    if (plan instanceof Project) return project((Project) plan, key);
-    if (plan instanceof Join) return join((Join) plan, key);
-    if (plan instanceof Aggregate) return aggregate((Aggregate) plan, key);
-    if (plan instanceof Union) return union((Union) plan, key);
-    if (plan instanceof Sort || isShuffle(plan)) return child(plan, key);
-    // Each row for itself; a function says itself whether it is random.
-    boolean byRow = plan instanceof Generate || plan instanceof BaseEvalPython;
-    if (byRow && plan.deterministic()) return child(plan, key);
-    if (plan instanceof Window && isIn(((Window) plan).partitionSpec(), key)) {
-      return child(plan, key);
+    if (ScanSources.isScan(plan)) return pushIntoScan(plan, null, key, path);
+    if (plan instanceof Filter filter) return pushThroughFilter(filter, key, path);
+    if (plan instanceof Project project) return pushThroughProject(project, key, path);
+    if (plan instanceof Join join) return pushThroughJoin(join, key, path);
+    if (plan instanceof Aggregate aggregate) return pushThroughAggregate(aggregate, key, path);
+    if (plan instanceof Union union) return pushThroughUnion(union, key, path);
+    if (plan instanceof Expand expand && plan.deterministic()) {
+      return pushThroughExpand(expand, key, path);
     }
-    if (plan instanceof WindowGroupLimit && isIn(((WindowGroupLimit) plan).partitionSpec(), key)) {
-      return child(plan, key);
-    }
-    if (plan instanceof Expand && plan.deterministic()) return expand((Expand) plan, key);
+    if (passes(plan, key)) return pushIntoChild(plan, key, path);
     return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
   }
 
-  private LogicalPlan child(LogicalPlan plan, Expression key) {
-    LogicalPlan child = plan.children().apply(0);
+  /** Whether a key passes an operator as it is. */
+  private static boolean passes(LogicalPlan plan, Expression key) {
+    if (plan instanceof Window window) return isIn(window.partitionSpec(), key);
+    if (plan instanceof WindowGroupLimit limit) return isIn(limit.partitionSpec(), key);
+    // These read each row alone; a function declares it if it is random.
+    if (plan instanceof Generate || plan instanceof BaseEvalPython) return plan.deterministic();
+    return plan instanceof Sort || plan instanceof RepartitionOperation
+        || plan instanceof RebalancePartitions;
+  }
+
+  private Result pushIntoChild(LogicalPlan plan, Expression key, Path path) {
+    LogicalPlan child = plan.children().head();
     if (!key.references().subsetOf(child.outputSet())) {
       return refuse(plan, key, "a " + plan.nodeName() + " makes the join key");
     }
-    LogicalPlan now = on(child, key);
-    List one = new ArrayList();
-    one.add(now);
-    return now == child ? plan : plan.withNewChildren(ScalaInterop.asScala(one));
+    Result result = push(child, key, path);
+    return result.with(
+        result.plan == child
+            ? plan
+            : plan.withNewChildren(ScalaInterop.asScala(List.of(result.plan))));
   }
 
-  private LogicalPlan filter(Filter filter, Expression key) {
-    if (!filter.condition().deterministic()) {
-      return refuse(filter, key, RANDOM_CONDITION);
-    }
-    passed.addAll(Conditions.conjuncts(filter.condition()));
+  private Result pushThroughFilter(Filter filter, Expression key, Path path) {
+    if (!filter.condition().deterministic()) return refuse(filter, key, RANDOM_CONDITION);
+    Path below = path.belowConditions(Conditions.conjuncts(filter.condition()));
     return ScanSources.isScan(filter.child())
-        ? scan(filter.child(), filter, key)
-        : child(filter, key);
+        ? pushIntoScan(filter.child(), filter, key, below)
+        : pushIntoChild(filter, key, below);
   }
 
-  private LogicalPlan project(Project project, Expression key) {
-    List list = ScalaInterop.asJava(project.projectList());
-    boolean isMarked = false;
-    for (int i = 0; i < list.size(); i++) {
-      Expression column = (Expression) list.get(i);
-      boolean isMark = isMark(column) && isOfCommand(project);
-      isMarked |= isMark;
-      if (!isMark && !column.deterministic()) {
+  private Result pushThroughProject(Project project, Expression key, Path path) {
+    List<NamedExpression> columns = ScalaInterop.asJava(project.projectList());
+    boolean isMarked = columns.stream().anyMatch(KeyPushdown::isMark) && isOfCommand(project);
+    for (NamedExpression column : columns) {
+      if (!((Expression) column).deterministic() && !(isMarked && isMark(column))) {
         return refuse(project, key, "a column that is not deterministic stands below the join");
       }
     }
-    looks |= isMarked;
-    counts |= isMarked;
-    return child(project, through(key, list));
+    return pushIntoChild(project, mapKey(key, columns), isMarked ? path.belowMark() : path);
   }
 
   private static boolean isOfCommand(LogicalPlan plan) {
-    List leaves = ScalaInterop.asJava(plan.collectLeaves());
-    return leaves.size() == 1 && ScanSources.isOfCommand((LogicalPlan) leaves.get(0));
+    List<LogicalPlan> leaves = ScalaInterop.asJava(plan.collectLeaves());
+    return leaves.size() == 1 && ScanSources.isOfCommand(leaves.get(0));
   }
 
-  /** Whether a column tells rows apart for a MERGE, whatever its values. */
-  private static boolean isMark(Expression column) {
-    if (!(column instanceof Alias)) return false;
-    Expression made = ((Alias) column).child();
-    return made instanceof MonotonicallyIncreasingID || made instanceof InputFileName;
+  /** Whether a column identifies rows for a MERGE, whatever its values. */
+  private static boolean isMark(NamedExpression column) {
+    return column instanceof Alias alias
+        && (alias.child() instanceof MonotonicallyIncreasingID
+            || alias.child() instanceof InputFileName);
   }
 
-  /** The key in terms of what lies below a list of columns. */
-  private static Expression through(Expression key, List columns) {
-    Map made = new HashMap();
-    for (int i = 0; i < columns.size(); i++) {
-      NamedExpression column = (NamedExpression) columns.get(i);
-      if (column instanceof Alias) made.put(column.exprId(), ((Alias) column).child());
+  /** Return the key in terms of the plan below a list of columns. */
+  private static Expression mapKey(Expression key, List<NamedExpression> columns) {
+    Map<ExprId, Expression> aliases = new HashMap<>();
+    for (NamedExpression column : columns) {
+      if (column instanceof Alias alias) aliases.put(alias.exprId(), alias.child());
     }
-    return replace(key, made);
+    return replace(key, aliases);
   }
 
-  /** An expression with others in the place of attributes, by their ids. */
-  private static Expression replace(Expression in, final Map by) {
-    return in.transformUp(new scala.runtime.AbstractPartialFunction() {
-      public boolean isDefinedAt(Object node) {
-        return node instanceof Attribute && by.containsKey(((Attribute) node).exprId());
-      }
-
-      public Object applyOrElse(Object node, scala.Function1 otherwise) {
-        return isDefinedAt(node) ? by.get(((Attribute) node).exprId()) : otherwise.apply(node);
-      }
-    });
+  /** Return an expression with others in the place of attributes, by their ids. */
+  private static Expression replace(Expression in, Map<ExprId, Expression> replacements) {
+    return in.transformUp(
+        ScalaInterop.<Expression>transformation(
+            node ->
+                node instanceof Attribute attribute
+                    ? replacements.getOrDefault(attribute.exprId(), node)
+                    : node));
   }
 
-  private LogicalPlan aggregate(Aggregate aggregate, Expression key) {
-    Expression below = through(key, ScalaInterop.asJava(aggregate.aggregateExpressions()));
+  private Result pushThroughAggregate(Aggregate aggregate, Expression key, Path path) {
+    Expression below = mapKey(key, ScalaInterop.asJava(aggregate.aggregateExpressions()));
     return isIn(aggregate.groupingExpressions(), below)
-        ? child(aggregate, below)
+        ? pushIntoChild(aggregate, below, path)
         : refuse(aggregate, key, "an aggregate by other columns stands below the join");
   }
 
-  /** Whether rows are taken together only where they have the key in common: then whole groups go,
-      or none. */
-  private static boolean isIn(scala.collection.Iterable groups, Expression key) {
-    List columns = ScalaInterop.asJava(groups);
-    for (int i = 0; i < columns.size(); i++) {
-      Expression column = (Expression) columns.get(i);
-      if (column.semanticEquals(key) || column.semanticEquals(Inversion.column(key))) return true;
-    }
-    return isMadeOf(columns, key);
+  /** Whether all rows of a group have the same key: then the keys prune complete groups. */
+  private static boolean isIn(scala.collection.Iterable<Expression> groups, Expression key) {
+    List<Expression> columns = ScalaInterop.asJava(groups);
+    Expression inside = Inversion.column(key);
+    return columns.stream().anyMatch(each -> each.semanticEquals(key) || each.semanticEquals(inside))
+        || isComputedFrom(columns, key);
   }
 
-  /** Whether all that a key depends on is in some columns, and the same for rows that have them in
-      common. */
-  private static boolean isMadeOf(List columns, Expression key) {
-    if (!key.deterministic()) return false;
-    if (key.containsPattern(TreePattern$.MODULE$.AGGREGATE_EXPRESSION())) return false;
-    for (scala.collection.Iterator each = key.references().iterator(); each.hasNext(); ) {
-      Attribute needed = (Attribute) each.next();
-      boolean isThere = false;
-      for (int i = 0; i < columns.size(); i++) {
-        isThere |= ((Expression) columns.get(i)).semanticEquals(needed);
-      }
-      if (!isThere || !ValueTypes.isExact(needed.dataType())) return false;
-    }
-    return true;
+  /** Whether a key depends only on some columns, and is the same for rows with equal columns. */
+  private static boolean isComputedFrom(List<Expression> columns, Expression key) {
+    return key.deterministic()
+        && !key.containsPattern(TreePattern$.MODULE$.AGGREGATE_EXPRESSION())
+        && ScalaInterop.<Attribute>asJava(key.references().toSeq()).stream()
+            .allMatch(
+                needed ->
+                    ValueTypes.isExact(needed.dataType())
+                        && columns.stream().anyMatch(each -> each.semanticEquals(needed)));
   }
 
-  /** Whether rows only go elsewhere. */
-  private static boolean isShuffle(LogicalPlan plan) {
-    return plan instanceof RepartitionOperation || plan instanceof RebalancePartitions;
-  }
-
-  /** Each row becomes rows that have its key, or, of ROLLUP and the like, none: these have no
-      partner, whatever they count, where a null equals nothing. */
-  private LogicalPlan expand(Expand expand, Expression key) {
-    List output = ScalaInterop.asJava(expand.output());
-    List projections = ScalaInterop.asJava(expand.projections());
+  /** Each row becomes rows with its key, or, for ROLLUP and the like, without one. Those have no
+      partner, whatever they count, because a null equals nothing. */
+  private Result pushThroughExpand(Expand expand, Expression key, Path path) {
+    List<Attribute> output = ScalaInterop.asJava(expand.output());
     boolean isBare = Casts.bare(key) instanceof Attribute;
-    Map columns = new HashMap();
+    Map<ExprId, Expression> columns = new HashMap<>();
     for (int at = 0; at < output.size(); at++) {
-      if (!key.references().contains((Attribute) output.get(at))) continue;
+      if (!key.references().contains(output.get(at))) continue;
       Expression column = null;
-      boolean isOne = true;
-      for (int i = 0; i < projections.size(); i++) {
-        Expression made = (Expression) ((scala.collection.Seq) projections.get(i)).apply(at);
-        if (isBare && made instanceof Literal && ((Literal) made).value() == null) continue;
-        if (column == null) column = made;
-        isOne &= column.semanticEquals(made);
+      boolean isSame = true;
+      for (var projection : ScalaInterop.asJava(expand.projections())) {
+        Expression value = projection.apply(at);
+        if (isBare && value instanceof Literal literal && literal.value() == null) continue;
+        if (column == null) column = value;
+        isSame &= column.semanticEquals(value);
       }
-      if (column == null || !isOne) {
+      if (column == null || !isSame) {
         return refuse(expand, key, "grouping sets below the join do not all have the key");
       }
-      columns.put(((Attribute) output.get(at)).exprId(), column);
+      columns.put(output.get(at).exprId(), column);
     }
-    return child(expand, replace(key, columns));
+    return pushIntoChild(expand, replace(key, columns), path);
   }
 
-  private LogicalPlan union(Union union, Expression key) {
-    List output = ScalaInterop.asJava(union.output());
-    List legs = ScalaInterop.asJava(union.children());
-    boolean changed = false;
-    for (int i = 0; i < legs.size(); i++) {
-      LogicalPlan leg = (LogicalPlan) legs.get(i);
-      Map columns = new HashMap();
+  private Result pushThroughUnion(Union union, Expression key, Path path) {
+    List<Attribute> output = ScalaInterop.asJava(union.output());
+    List<LogicalPlan> children = ScalaInterop.asJava(union.children());
+    Result result = Result.unchanged(union);
+    boolean isChanged = false;
+    for (int i = 0; i < children.size(); i++) {
+      LogicalPlan child = children.get(i);
+      Map<ExprId, Expression> columns = new HashMap<>();
       for (int at = 0; at < output.size(); at++) {
-        columns.put(((Attribute) output.get(at)).exprId(), leg.output().apply(at));
+        columns.put(output.get(at).exprId(), child.output().apply(at));
       }
-      LogicalPlan now = on(leg, replace(key, columns));
-      changed |= now != leg;
-      legs.set(i, now);
+      result = result.then(push(child, replace(key, columns), path));
+      isChanged |= result.plan != child;
+      children.set(i, result.plan);
     }
-    return changed ? union.withNewChildren(ScalaInterop.asScala(legs)) : union;
+    return result.with(
+        isChanged ? union.withNewChildren(ScalaInterop.asScala(children)) : union);
   }
 
-  private LogicalPlan join(Join join, Expression key) {
+  private Result pushThroughJoin(Join join, Expression key, Path above) {
     boolean isLeft = key.references().subsetOf(join.left().outputSet());
     if (!isLeft && !key.references().subsetOf(join.right().outputSet())) {
       return refuse(join, key, "a join makes the key");
@@ -300,158 +297,151 @@ public final class KeyPushdown {
     if (join.condition().isDefined() && !join.condition().get().deterministic()) {
       return refuse(join, key, RANDOM_CONDITION);
     }
-    if (isLeft ? !passesLeft(join.joinType()) : !passesRight(join.joinType())) {
-      return refuse(join, key, EquiJoins.name(join.joinType()) + " stands between");
+    if (!JoinTypes.passes(join.joinType(), isLeft)) {
+      return refuse(join, key, JoinTypes.name(join.joinType()) + " stands between");
     }
-    if (EquiJoins.keepsPartnerless(join.joinType())) dimension.strictly();
+    Path path =
+        JoinTypes.keepsPartnerless(join.joinType()) ? above.requireExactRows() : above;
     LogicalPlan own = isLeft ? join.left() : join.right();
     LogicalPlan other = isLeft ? join.right() : join.left();
-    LogicalPlan ownNow = on(own, key);
-    LogicalPlan otherNow = other(join, key, isLeft, other);
-    if (join.joinType() instanceof InnerLike && otherNow == other) {
-      otherNow = across(join, key, isLeft);
+    Result ownResult = push(own, key, path);
+    Result otherResult = pushToOtherSide(join, key, isLeft, path);
+    if (join.joinType() instanceof InnerLike && otherResult.plan == other) {
+      otherResult = otherResult.then(pushAcross(join, key, isLeft, path));
     }
-    if (ownNow == own && otherNow == other) return join;
-    return join.copy(
-        isLeft ? ownNow : otherNow, isLeft ? otherNow : ownNow, join.joinType(), join.condition(),
-        join.hint());
+    LogicalPlan ownPlan = ownResult.plan;
+    LogicalPlan otherPlan = otherResult.plan;
+    Result result = ownResult.then(otherResult);
+    if (ownPlan == own && otherPlan == other) return result.with(join);
+    return result.with(
+        join.copy(
+            isLeft ? ownPlan : otherPlan, isLeft ? otherPlan : ownPlan, join.joinType(),
+            join.condition(), join.hint()));
   }
 
-  /** The other side of a join on the very key: its rows need a partner that has one of the keys. */
-  private LogicalPlan other(Join join, Expression key, boolean isLeft, LogicalPlan other) {
-    // The keys are of that very side.
-    if (dimension instanceof UnionSide && join.joinType() instanceof ExistenceJoin) return other;
-    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-    if (keys.isEmpty()) return other;
-    if (isLeft ? !EquiJoins.rightLoses(join.joinType()) : !EquiJoins.leftLoses(join.joinType())) {
-      return other;
+  /** Push to the other side of a join on the key itself: its rows need a partner with a key. */
+  private Result pushToOtherSide(Join join, Expression key, boolean isLeft, Path path) {
+    Result result = Result.unchanged(isLeft ? join.right() : join.left());
+    // The keys of an OR come from that side.
+    boolean isOfSide =
+        path.side.keys() instanceof JoinKeys.UnionKeys && join.joinType() instanceof ExistenceJoin;
+    if (isOfSide || !JoinTypes.canLose(join.joinType(), !isLeft)) return result;
+    EquiKeys keys = EquiKeys.of(join);
+    for (int i = 0; i < keys.left().size(); i++) {
+      if (!keys.of(isLeft).get(i).semanticEquals(key)) continue;
+      result = result.then(push(result.plan, keys.of(!isLeft).get(i), path));
     }
-    List own = EquiJoins.keys(keys, isLeft);
-    List others = EquiJoins.keys(keys, !isLeft);
-    for (int i = 0; i < own.size(); i++) {
-      if (((Expression) own.get(i)).semanticEquals(key)) {
-        other = on(other, (Expression) others.get(i));
-      }
-    }
-    return other;
+    return result;
   }
 
   /**
-   * A snowflake: the key is of `dim` in `fact JOIN dim`, so the fact's key is one of those that
-   * `dim JOIN dimension` has.
+   * Push through a snowflake: the key belongs to `dim` in `fact JOIN dim`, so the fact's key is one
+   * of the keys of `dim JOIN side`.
    */
-  private LogicalPlan across(Join join, Expression key, boolean isLeft) {
+  private Result pushAcross(Join join, Expression key, boolean isLeft, Path path) {
     LogicalPlan dim = isLeft ? join.left() : join.right();
-    LogicalPlan side = isLeft ? join.right() : join.left();
-    scala.Option keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
-    // Rows that are not the same twice would have to be those of the one join, and without a
-    // condition a bridge rarely has fewer keys.
-    if (keys.isEmpty() || !dimension.selective() || dimension.fleeting() != null) return side;
-    if (dimension instanceof RangeSide) return side; // which would join each row with each
-    if (dimension.hops() == MOST_HOPS) return side;
-    // The gate would refuse it: in a star each dimension is joined with all of the fact below it.
-    scala.math.BigInt twice = PlanSize.bytes(dim).$times(scala.math.BigInt.apply(2));
-    if (twice.compareTo(PlanSize.bytes(side)) >= 0) return side;
-    List dimKeys = EquiJoins.keys(keys, isLeft);
-    List sideKeys = EquiJoins.keys(keys, !isLeft);
-    for (int i = 0; i < dimKeys.size(); i++) {
-      Expression column = (Expression) dimKeys.get(i);
-      BuildSide through = dimension.through(dim, key, column);
-      KeyPushdown further =
-          new KeyPushdown(client, feedback, statistics, through, copies, whole);
-      further.shuffled |= shuffled;
-      side = further.on(side, (Expression) sideKeys.get(i));
-      used.addAll(further.used);
+    Result result = Result.unchanged(isLeft ? join.right() : join.left());
+    EquiKeys keys = EquiKeys.of(join);
+    FilteringSide side = path.side;
+    // Rows of a non-repeatable side would have to come from the one join, and a bridge without a
+    // condition rarely has fewer keys. Ranges would join each row with each.
+    if (keys.isEmpty() || !Selectivity.isSelective(side.plan())
+        || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RangeKeys
+        || side.hops() == MAX_HOPS) {
+      return result;
     }
-    return side;
+    // It has no benefit: in a star each dimension is joined with the complete fact below it.
+    BigInteger twice = PlanSize.bytes(dim).multiply(BigInteger.TWO);
+    if (twice.compareTo(PlanSize.bytes(result.plan)) >= 0) return result;
+    for (int i = 0; i < keys.left().size(); i++) {
+      FilteringSide bridge = side.joinTo(dim, key, keys.of(isLeft).get(i));
+      Path across = new Path(bridge, path.isShuffled, false);
+      result = result.then(push(result.plan, keys.of(!isLeft).get(i), across));
+    }
+    return result;
   }
 
-  private static boolean passesLeft(JoinType type) {
-    return type instanceof InnerLike || type == LeftOuter$.MODULE$ || type == LeftSemi$.MODULE$
-        || type == LeftAnti$.MODULE$ || type instanceof ExistenceJoin;
-  }
-
-  private static boolean passesRight(JoinType type) {
-    return type instanceof InnerLike || type == RightOuter$.MODULE$;
-  }
-
-  private LogicalPlan scan(LogicalPlan scan, Filter filter, Expression key) {
-    LogicalPlan plan = filter == null ? scan : filter;
-    List conditions = filter == null ? new ArrayList() : Conditions.conjuncts(filter.condition());
-    PruningCost gate = cost(scan, conditions, key);
-    ScanNotes.addKey(scan, dimension.join(), key);
-    if (!gate.concerns()) return plan;
-    if (ScanSources.findsFilesFirst(scan) && !looks) {
+  /** `filter` is the filter directly above the scan, or null. */
+  private Result pushIntoScan(LogicalPlan scan, Filter filter, Expression key, Path path) {
+    Result unchanged = Result.unchanged(filter == null ? scan : filter);
+    List<Expression> conditions =
+        filter == null ? List.of() : Conditions.conjuncts(filter.condition());
+    PruningCost cost = new PruningCost(context, scan, conditions, key);
+    ScanNotes.addKey(scan, path.side.join(), key);
+    if (!cost.appliesTo()) return unchanged;
+    boolean hasFiles = ScanSources.findsFilesFirst(scan);
+    if (hasFiles && !path.findsRows) {
       ScanNotes.add(scan, "the command has found its files before");
-      return plan;
+      return unchanged;
     }
-    if (ScanSources.isOfCommand(scan)) dimension.strictly();
-    // An empty side of a join that shuffles may keep adaptive execution from running the other one.
-    boolean isCounted = counts && ScanSources.findsFilesFirst(scan) && !dimension.isBroadcast();
-    if (isCounted && gate.hasOwnConditions(passed)) {
+    FilteringSide side =
+        ScanSources.isOfCommand(scan) ? path.side.requireExactRows() : path.side;
+    // Adaptive execution may not run one side of a join if the other, shuffled, side is empty.
+    boolean isCounted = path.isCounted && hasFiles && !side.isBroadcast();
+    if (isCounted && cost.dependsOnRows(path.conditions)) {
       ScanNotes.add(scan, "Delta would miscount the source if no row met the other conditions");
-      return plan;
+      return unchanged;
     }
-    BuildSide[] ways = gate.ways(dimension);
-    for (int i = 0; i < ways.length; i++) {
-      for (int j = 0; j < conditions.size(); j++) {
-        Expression condition = Conditions.dynamic((Expression) conditions.get(j));
-        if (!(condition instanceof DynamicPruningSubquery)) continue;
-        DynamicPruningSubquery there = (DynamicPruningSubquery) condition;
-        if (!ways[i].is(there, key)) continue;
-        if (feedback.registry().isRegistered(there)) {
-          used.add(ways[i].plan());
-          return plan; // Spark runs the rule until nothing changes
-        }
-        // Spark's own, of partitions: it stays true where the dimension is not broadcast after all.
-        if (gate.isPartition() && PlanSize.isBroadcast(there.buildQuery())) {
-          String own = " is a partition column, and pruned by Spark";
-          ScanNotes.add(scan, Conditions.shape(key) + own);
-          return plan;
-        }
+    List<FilteringSide> candidates = cost.candidateSides(side);
+    for (FilteringSide candidate : candidates) {
+      DynamicPruningSubquery present = find(conditions, candidate, key, cost.isPartition());
+      if (present == null) continue;
+      if (context.registry().isRegistered(present)) { // Spark repeats the rule
+        return new Result(unchanged.plan, List.of(candidate.plan()));
+      }
+      ScanNotes.add(scan, Conditions.shape(key) + " is a partition column, and pruned by Spark");
+      return unchanged;
+    }
+    int count = path.isShuffled ? copies.count(pruningSide) : 1;
+    // A part has more keys: if those of the complete side prune too little, so do those of a part.
+    String reason = cost.rejectReasonOfFeedback(side, count);
+    if (reason == null) {
+      for (FilteringSide candidate : candidates) {
+        reason = cost.rejectReason(candidate, count);
+        if (reason != null) continue;
+        Expression keys = cost.createFilter(candidate, count);
+        Filter now =
+            filter == null
+                ? new Filter(keys, scan)
+                : filter.copy(new And(filter.condition(), keys), scan);
+        return new Result(now, List.of(candidate.plan()));
       }
     }
-    int alike = shuffled ? copies.of(whole) : 1;
-    // Keys of a part are more: what all of the other side does not save they cannot.
-    String refusal = gate.history(dimension, alike);
-    if (refusal != null) {
-      ScanNotes.add(scan, refusal);
-      return plan;
-    }
-    for (int i = 0; i < ways.length; i++) {
-      refusal = gate.refusal(ways[i], alike);
-      if (refusal != null) continue;
-      used.add(ways[i].plan());
-      Expression condition = gate.let(ways[i], alike);
-      return filter == null
-          ? new Filter(condition, scan)
-          : filter.copy(new And(filter.condition(), condition), scan);
-    }
-    ScanNotes.add(scan, refusal);
-    return plan;
+    ScanNotes.add(scan, reason);
+    return unchanged;
   }
 
-  private PruningCost cost(LogicalPlan scan, List conditions, Expression key) {
-    return new PruningCost(client, feedback, statistics, scan, conditions, key);
+  /** Return the filter for the keys of a side that is among some conditions, or null. Spark's own is
+      for partitions only, and becomes `true` if Spark does not broadcast after all. */
+  private DynamicPruningSubquery find(
+      List<Expression> conditions, FilteringSide side, Expression key, boolean isPartition) {
+    return conditions.stream()
+        .map(Conditions::dynamic)
+        .filter(DynamicPruningSubquery.class::isInstance)
+        .map(DynamicPruningSubquery.class::cast)
+        .filter(present -> side.keys().areOf(present, key))
+        .filter(
+            present ->
+                context.registry().isRegistered(present)
+                    || isPartition && PlanSize.isBroadcast(present.buildQuery()))
+        .findFirst()
+        .orElse(null);
   }
 
-  /** The plan as it is; its scans have a note why. */
-  private LogicalPlan refuse(LogicalPlan plan, Expression key, String reason) {
+  /** Return the plan as it is; its scans get a note of the reason. */
+  private Result refuse(LogicalPlan plan, Expression key, String reason) {
     note(plan, key, reason);
-    return plan;
+    return Result.unchanged(plan);
   }
 
-  /** Notes on the scans below, those that could be pruned, why they have no keys; whether there are
-      any. */
+  /** Note on the scans of a plan that could be pruned why they get no keys; whether there are any. */
   boolean note(LogicalPlan plan, Expression key, String reason) {
-    List leaves = ScalaInterop.asJava(plan.collectLeaves());
-    boolean found = false;
-    for (int i = 0; i < leaves.size(); i++) {
-      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
-      if (!cost(leaf, new ArrayList(), key).concerns()) continue;
+    boolean isNoted = false;
+    for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {
+      if (!new PruningCost(context, leaf, List.of(), key).appliesTo()) continue;
       ScanNotes.add(leaf, reason);
-      found = true;
+      isNoted = true;
     }
-    return found;
+    return isNoted;
   }
 }

@@ -1,6 +1,6 @@
 package rewrite.jvm.join;
 
-import java.util.List;
+import java.math.BigInteger;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.BROADCAST$;
 import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
@@ -10,41 +10,40 @@ import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** What Spark's estimates say of a logical plan. */
+/** Spark's estimates of a logical plan. */
 final class PlanSize {
   private PlanSize() {}
 
-  /** Bytes of all that a plan reads. Estimates of joins are products, and of no use here. */
-  static scala.math.BigInt bytes(LogicalPlan plan) {
-    scala.math.BigInt sum = scala.math.BigInt.apply(0);
-    List leaves = ScalaInterop.asJava(plan.collectLeaves());
-    for (int i = 0; i < leaves.size(); i++) {
-      sum = sum.$plus(((LogicalPlan) leaves.get(i)).stats().sizeInBytes());
-    }
-    return sum;
+  /** Return the bytes of all tables of a plan. Spark's estimate of a join is a product, and useless
+      here. */
+  static BigInteger bytes(LogicalPlan plan) {
+    return ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves()).stream()
+        .map(PlanSize::estimate)
+        .reduce(BigInteger.ZERO, BigInteger::add);
+  }
+
+  /** Return Spark's estimate of a plan in bytes. */
+  static BigInteger estimate(LogicalPlan plan) {
+    return plan.stats().sizeInBytes().bigInteger();
   }
 
   /** Whether Spark is going to broadcast a plan, by its size. */
   static boolean isBroadcast(LogicalPlan plan) {
-    scala.math.BigInt most =
-        scala.math.BigInt.apply(SQLConf$.MODULE$.get().autoBroadcastJoinThreshold());
-    return plan.stats().sizeInBytes().compareTo(most) <= 0;
+    long limit = SQLConf$.MODULE$.get().autoBroadcastJoinThreshold();
+    return estimate(plan).compareTo(BigInteger.valueOf(limit)) <= 0;
   }
 
-  /** Whether the query says that one side of a join is to be broadcast. */
-  static boolean isHinted(Join join, boolean left) {
-    scala.Option hint = left ? join.hint().leftHint() : join.hint().rightHint();
-    if (hint.isEmpty()) return false;
-    scala.Option strategy = ((HintInfo) hint.get()).strategy();
-    return strategy.isDefined() && strategy.get() == BROADCAST$.MODULE$;
+  /** Whether a hint of the query broadcasts one side of a join. */
+  static boolean isHinted(Join join, boolean isLeft) {
+    HintInfo hint =
+        ScalaInterop.orNull(isLeft ? join.hint().leftHint() : join.hint().rightHint());
+    return hint != null && hint.strategy().contains(BROADCAST$.MODULE$);
   }
 
-  /** Whether rows of a plan are likely to come out of a shuffle. */
+  /** Whether rows of a plan probably come from a shuffle. */
   static boolean isShuffled(LogicalPlan plan) {
-    if (plan instanceof Join) {
-      Join join = (Join) plan;
-      return !isBroadcast(join.left()) && !isBroadcast(join.right());
-    }
-    return plan instanceof Aggregate || plan instanceof Window;
+    return plan instanceof Join join
+        ? !isBroadcast(join.left()) && !isBroadcast(join.right())
+        : plan instanceof Aggregate || plan instanceof Window;
   }
 }

@@ -1,14 +1,13 @@
 package rewrite.jvm.join;
 
+import java.math.BigInteger;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.KeySource;
-import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
@@ -17,175 +16,166 @@ import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
-/**
- * Whether a scan is to be asked for the keys of a dimension: only where that can save more than it
- * costs. Everything here is known before anything runs.
- */
-public final class PruningCost {
-  /** Where the bounds of more files overlap, a few keys are in nearly all of them. */
-  private static final double MOST_OVERLAP = 0.9;
+/** Decides if a scan waits for keys: only if the benefit may exceed the overhead. Nothing runs
+    before that is decided. */
+final class PruningCost {
+  /** If the bounds of more files overlap, a few keys are in nearly all files. */
+  private static final double MAX_OVERLAP = 0.9;
 
-  private final IndexClient client;
-  private final PruningFeedback feedback;
+  private final PruningContext context;
   private final TableStatistics statistics;
-  private final ScanShare left;
+  private final RemainingFraction remaining;
   private final LogicalPlan scan;
-  private final List conditions;
-  private final ScanSource read;
+  private final List<Expression> conditions;
+  private final ScanSource source;
   private final Expression key;
   private final Expression column;
 
-  /** `conditions` are those directly above the scan. */
-  public PruningCost(
-      IndexClient client, PruningFeedback feedback, TableStatistics statistics, LogicalPlan scan,
-      List conditions, Expression key) {
-    this.client = client;
-    this.feedback = feedback;
-    this.statistics = statistics;
-    this.left = new ScanShare(client, statistics);
+  /** `conditions` are those directly above the scan; `key` is an expression over the scan. */
+  PruningCost(
+      PruningContext context, LogicalPlan scan, List<Expression> conditions, Expression key) {
+    this.context = context;
+    this.statistics = context.statistics();
+    this.remaining = new RemainingFraction(context.client(), statistics);
     this.scan = scan;
     this.conditions = conditions;
     this.key = key;
-    read = ScanSources.of(scan, client);
-    boolean isAsItIs = read != null && statistics.isIndexed(read, key);
-    this.column = isAsItIs ? Casts.bare(key) : Inversion.column(key);
+    source = ScanSources.of(scan, context.client());
+    boolean isIndexed = source != null && statistics.isIndexed(source, key);
+    column = isIndexed ? Casts.bare(key) : Inversion.column(key);
   }
 
-  /** Whether the scan is of a table that has an index, or may know itself where the key is. */
-  public boolean concerns() {
-    return read != null && (client.hasIndex(read.table()) || statistics.know(read, column));
+  /** Whether the table has an index, or may know itself which files have a key. */
+  boolean appliesTo() {
+    return source != null
+        && (context.client().hasIndex(source.table()) || statistics.know(source, column));
   }
 
-  /** Whether conditions on the rows of a file decide whether any is left. */
-  public boolean hasOwnConditions(List conditions) {
-    for (int i = 0; i < conditions.size(); i++) {
-      Expression condition = (Expression) conditions.get(i);
-      if (condition instanceof IsNotNull || Conditions.dynamic(condition) != null) continue;
-      List columns = ScalaInterop.asJava(condition.references().toSeq());
-      for (int j = 0; j < columns.size(); j++) {
-        List path = Conditions.path((Expression) columns.get(j));
-        if (path == null || !read.isPartition(path)) return true;
-      }
-    }
-    return false;
+  /** Whether conditions depend on the rows of a file, not only on its partition. */
+  boolean dependsOnRows(List<Expression> conditions) {
+    return conditions.stream()
+        .filter(each -> !(each instanceof IsNotNull) && !Filters.isDynamic(each))
+        .flatMap(each -> ScalaInterop.<Attribute>asJava(each.references().toSeq()).stream())
+        .map(Conditions::path)
+        .anyMatch(path -> path == null || !source.isPartition(path));
   }
 
-  /** Whether the key is a partition column, which Spark prunes by where it broadcasts the other
-      side. */
-  public boolean isPartition() {
-    List path = Conditions.path(column);
-    return path != null && read.isPartition(path);
+  /** Whether the key is a partition column, which Spark uses if it broadcasts the filtering side. */
+  boolean isPartition() {
+    List<String> path = Conditions.path(column);
+    return path != null && source.isPartition(path);
   }
 
-  /**
-   * The plans to take the keys from, the best first: all of the join's other side where Spark is
-   * going to broadcast that, else the least of it that has a condition.
-   */
-  public BuildSide[] ways(BuildSide dimension) {
-    BuildSide least = dimension.least();
-    if (least == dimension) return new BuildSide[] {dimension};
-    return dimension.isBroadcast()
-        ? new BuildSide[] {dimension, least}
-        : new BuildSide[] {least, dimension};
+  /** Return the plans to take keys from, the best first: the complete side if Spark broadcasts it,
+      otherwise its smallest selective part. */
+  List<FilteringSide> candidateSides(FilteringSide side) {
+    FilteringSide part = side.smallestSelectivePart();
+    if (part == side) return List.of(side);
+    return side.isBroadcast() ? List.of(side, part) : List.of(part, side);
   }
 
-  /**
-   * Why the dimension's keys shall not be asked about; null: they shall.
-   *
-   * <p>`alike`: for how many parts of the query Spark would read the scan once without them.
-   */
-  public String refusal(BuildSide dimension, int alike) {
-    List path = Conditions.path(column);
-    boolean indexed = statistics.isIndexed(read, column, dimension.columns());
-    // Spark casts where types differ: then the key is no column.
-    if (path == null && !indexed || !dimension.isComparable(key)) {
+  /** Return why not to collect keys from a side, or null. `copies`: the parts of the query for which
+      Spark would read the scan only once without them. */
+  String rejectReason(FilteringSide side, int copies) {
+    List<String> path = Conditions.path(column);
+    boolean isIndexed = statistics.isIndexed(source, column, side.columns());
+    // Spark casts if types differ: then the key is no column.
+    if (path == null && !isIndexed || !side.keys().isComparable(key)) {
       return "the join key is " + Conditions.shape(key);
     }
-    if (!indexed && !statistics.know(read, column)) {
+    if (!isIndexed && !statistics.know(source, column)) {
       return path.get(path.size() - 1) + ", the join key, is not in the index";
     }
-    double overlap = indexed ? 0 : statistics.overlap(read, column);
-    if (overlap >= MOST_OVERLAP) {
+    double overlap = isIndexed ? 0 : statistics.overlap(source, column);
+    if (overlap >= MAX_OVERLAP) {
       return "the table is in no order of " + path.get(path.size() - 1) + ": the bounds of "
           + (int) (100 * overlap) + " % of its files overlap";
     }
-    String refusal = dimension.refusal();
-    if (refusal != null) return refusal;
-    if (read.files() < 2) return "the scan has a single file";
-    refusal = dimension.refusal(scala.math.BigInt.apply(read.bytes()));
-    if (refusal != null) return refusal;
-    if (alike > 1 && !dimension.selective() && !BuildSide.isCostIgnored) {
-      return dimension.name() + " has no condition, and Spark reads the scan once for " + alike
+    String unusable = side.rejectReason();
+    if (unusable != null) return unusable;
+    if (source.files() < 2) return "the scan has a single file";
+    String unselective = new SideCost(side).rejectReason(BigInteger.valueOf(source.bytes()));
+    if (unselective != null) return unselective;
+    if (copies > 1 && !Selectivity.isSelective(side.plan()) && !SideCost.isIgnored) {
+      return side.name() + " has no condition, and Spark reads the scan once for " + copies
           + " parts";
     }
-    String fleeting = dimension.fleeting();
-    if (fleeting != null && (read instanceof ConnectorSource || isPartition())) {
-      return "the dimension has " + fleeting
+    String nonRepeatable = side.nonRepeatableReason();
+    if (nonRepeatable != null && (source instanceof ConnectorSource || isPartition())) {
+      return "the dimension has " + nonRepeatable
           + ", and partitions and connectors get their keys first";
     }
-    if (onlyInBroadcast(dimension) && !dimension.isBroadcast()) {
-      if (fleeting != null) {
-        return "the dimension has " + fleeting + ", and may have other rows when read again";
-      }
-      String slow = dimension.slow();
-      if (slow != null) return dimension.name() + " is not read a second time, for it has " + slow;
-      return "reading " + dimension.name() + " a second time (" + dimension.price(left)
-          + " bytes) may cost more than it saves of " + bytesLeft() + " bytes";
+    if (onlyInBroadcast(side) && !side.isBroadcast()) return rejectReread(side, nonRepeatable);
+    return rejectReasonOfFeedback(side, copies);
+  }
+
+  private String rejectReread(FilteringSide side, String nonRepeatable) {
+    if (nonRepeatable != null) {
+      return "the dimension has " + nonRepeatable + ", and may have other rows when read again";
     }
-    return history(dimension, alike);
+    String expensive = Repeatability.expensiveReason(side.plan());
+    if (expensive != null) {
+      return side.name() + " is not read a second time, for it has " + expensive;
+    }
+    return "reading " + side.name() + " a second time (" + new SideCost(side).overhead(remaining)
+        + " bytes) may cost more than it saves of " + benefit() + " bytes";
   }
 
-  /** What earlier keys of the dimension say against it; null: nothing. */
-  public String history(BuildSide dimension, int alike) {
-    if (BuildSide.isCostIgnored) return null;
-    return feedback.rejectReason(
-        shape(dimension, alike), String.valueOf(dimension.price()), alike);
+  /** Return why earlier keys of the side argue against it, or null. */
+  String rejectReasonOfFeedback(FilteringSide side, int copies) {
+    return SideCost.isIgnored
+        ? null
+        : context.feedback().rejectReason(shape(side, copies), overhead(side), copies);
   }
 
-  /** The dynamic-pruning expression; notes for explain and history what it stands for. */
-  public Expression let(BuildSide dimension, int alike) {
-    ExprId id =
-        feedback.registry().register(
-            KeySource.of(
-                dimension.name(), shape(dimension, alike), String.valueOf(dimension.price()), alike,
-                dimension.fleeting(), dimension.join()));
-    return dimension.on(key, id, onlyInBroadcast(dimension));
+  /** Return the dynamic pruning expression; registers its source. */
+  Expression createFilter(FilteringSide side, int copies) {
+    KeySource source =
+        KeySource.of(
+            side.name(), shape(side, copies), overhead(side), copies, side.nonRepeatableReason(),
+            side.join());
+    return side.keys()
+        .createFilter(key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
+  }
+
+  private static String overhead(FilteringSide side) {
+    return String.valueOf(new SideCost(side).overhead());
   }
 
   /**
-   * Whether keys are taken only where Spark broadcasts the dimension anyway.
+   * Whether keys are used only if Spark broadcasts the side anyway.
    *
-   * <p>Else, where it does not, the dimension is read a second time, which has to be cheap: what
-   * is read of it, and what there is to save, is what their own conditions leave. What a stream
-   * reads it reads once.
+   * <p>Otherwise the side is read a second time, which must be cheap compared with the benefit. The
+   * conditions of both tables count. A stream is read once.
    */
-  private boolean onlyInBroadcast(BuildSide dimension) {
-    if (dimension.slow() != null || dimension.fleeting() != null) return true;
-    if (dimension.plan().isStreaming()) return true;
-    boolean isDear = isDear(dimension.price(), read.bytes());
-    if (dimension.isBroadcast()) return isDear;
-    // Tables are asked only where that decides.
-    if (isDear && isDear(dimension.price(left), read.bytes())) return true;
-    return isDear(dimension.price(), bytesLeft()) && isDear(dimension.price(left), bytesLeft());
+  private boolean onlyInBroadcast(FilteringSide side) {
+    if (Repeatability.expensiveReason(side.plan()) != null) return true;
+    if (side.nonRepeatableReason() != null || side.plan().isStreaming()) return true;
+    SideCost cost = new SideCost(side);
+    boolean isExpensive = !hasBenefit(cost.overhead(), source.bytes());
+    if (side.isBroadcast()) return isExpensive;
+    // Tables are looked up only if that decides.
+    if (isExpensive && !hasBenefit(cost.overhead(remaining), source.bytes())) return true;
+    return !hasBenefit(cost.overhead(), benefit())
+        && !hasBenefit(cost.overhead(remaining), benefit());
   }
 
-  private static boolean isDear(scala.math.BigInt price, long bytes) {
-    if (BuildSide.isCostIgnored) return false;
-    scala.math.BigInt twice = price.$times(scala.math.BigInt.apply(2));
-    return twice.compareTo(scala.math.BigInt.apply(bytes)) >= 0;
+  private static boolean hasBenefit(BigInteger overhead, long benefit) {
+    return SideCost.isIgnored
+        || overhead.multiply(BigInteger.TWO).compareTo(BigInteger.valueOf(benefit)) < 0;
   }
 
-  /** What the scan's own conditions leave of it. */
-  private long bytesLeft() {
-    return (long) (left.of(scan, conditions) * read.bytes());
+  /** Return the bytes that remain of the scan after its own conditions. */
+  private long benefit() {
+    return (long) (remaining.of(scan, conditions) * source.bytes());
   }
 
-  /** What history knows a question by. What keys saved before there was an index, or before it was
-      altered, says nothing of what they save with it. */
-  private String shape(BuildSide dimension, int alike) {
-    boolean isIndexed = statistics.isIndexed(read, column, dimension.columns());
-    String asked = isIndexed ? client.revision(read.table()) : "statistics";
-    return read.table() + "\n" + asked + "\n" + Conditions.shape(key) + "\n" + dimension.shape()
-        + "\n" + alike;
+  /** Return what equal lookups have in common. Results from before an index was created or altered
+      do not count. */
+  private String shape(FilteringSide side, int copies) {
+    boolean isIndexed = statistics.isIndexed(source, column, side.columns());
+    String revision = isIndexed ? context.client().revision(source.table()) : "statistics";
+    return source.table() + "\n" + revision + "\n" + Conditions.shape(key) + "\n"
+        + PlanNames.shape(side.plan()) + "\n" + copies;
   }
 }

@@ -1,83 +1,56 @@
 package rewrite.jvm.join;
 
-import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.keys.PruningFeedback;
-import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.keys.PruningRegistry;
 
 /**
- * Parts of a query that are alike, as of a common table that is named twice.
+ * Counts equal parts of a query, such as a common table expression that is used twice.
  *
- * <p>Spark computes such a part once, up to where it is shuffled. Copies that take the keys of
- * different joins are no longer alike, and are computed each by itself.
+ * <p>Spark computes such a part once, up to where it is shuffled. Copies with the keys of different
+ * joins are no longer equal, and each is computed.
  */
-public final class ReuseAnalysis {
-  private final PruningFeedback feedback;
+final class ReuseAnalysis {
+  private final PruningRegistry registry;
   private final LogicalPlan query;
-  private final Map counts = new IdentityHashMap();
-  private List parts;
+  private final Map<LogicalPlan, Integer> counts = new IdentityHashMap<>();
+  private List<LogicalPlan> parts;
 
-  public ReuseAnalysis(LogicalPlan query, PruningFeedback feedback) {
+  ReuseAnalysis(LogicalPlan query, PruningRegistry registry) {
     this.query = query;
-    this.feedback = feedback;
+    this.registry = registry;
   }
 
-  /** How often a part is in the query, keys of joins aside; each of its scans wants to know. */
-  public int of(LogicalPlan part) {
-    Integer known = (Integer) counts.get(part);
-    if (known == null) counts.put(part, known = Integer.valueOf(count(part)));
-    return known.intValue();
+  /** Return how often a part is in the query, the keys of joins aside. */
+  int count(LogicalPlan part) {
+    return counts.computeIfAbsent(part, this::countEqual);
   }
 
-  private int count(LogicalPlan part) {
-    if (parts == null) parts = ScalaInterop.asJava(bare(query).collectWithSubqueries(new All()));
-    LogicalPlan bare = bare(part);
-    int count = 0;
-    for (int i = 0; i < parts.size(); i++) {
-      LogicalPlan other = (LogicalPlan) parts.get(i);
-      if (other.getClass() == bare.getClass() && other.sameResult(bare)) count++;
+  private int countEqual(LogicalPlan part) {
+    if (parts == null) {
+      parts =
+          ScalaInterop.asJava(
+              removeKeys(query)
+                  .collectWithSubqueries(ScalaInterop.<LogicalPlan>transformation(each -> each)));
     }
-    return Math.max(1, count);
+    LogicalPlan bare = removeKeys(part);
+    long count =
+        parts.stream()
+            .filter(each -> each.getClass() == bare.getClass() && each.sameResult(bare))
+            .count();
+    return (int) Math.max(1, count);
   }
 
-  private LogicalPlan bare(LogicalPlan plan) {
-    return plan.transformDownWithSubqueries(new WithoutKeys());
-  }
-
-  private static final class All extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object plan) {
-      return true;
-    }
-
-    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
-      return plan;
-    }
-  }
-
-  /** Takes out what JoinPruningRule put in. */
-  private final class WithoutKeys extends scala.runtime.AbstractPartialFunction {
-    public boolean isDefinedAt(Object plan) {
-      return plan instanceof Filter;
-    }
-
-    public Object applyOrElse(Object plan, scala.Function1 otherwise) {
-      if (!isDefinedAt(plan)) return otherwise.apply(plan);
-      Filter filter = (Filter) plan;
-      List conditions = Conditions.conjuncts(filter.condition());
-      List kept = new ArrayList();
-      for (int i = 0; i < conditions.size(); i++) {
-        if (!feedback.registry().isRegistered((Expression) conditions.get(i))) kept.add(conditions.get(i));
-      }
-      if (kept.size() == conditions.size()) return filter;
-      return kept.isEmpty()
-          ? filter.child()
-          : filter.copy(Conditions.conjunction(kept), filter.child());
-    }
+  private LogicalPlan removeKeys(LogicalPlan plan) {
+    return plan.transformDownWithSubqueries(
+        ScalaInterop.<LogicalPlan>transformation(
+            node ->
+                node instanceof Filter filter
+                    ? Filters.remove(filter, registry::isRegistered)
+                    : node));
   }
 }

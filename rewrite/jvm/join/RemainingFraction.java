@@ -1,0 +1,72 @@
+package rewrite.jvm.join;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import rewrite.jvm.bridge.Answer;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.source.FileCounter;
+import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.TableStatistics;
+
+/**
+ * The fraction of a table that remains after its conditions prune files, before anything is read.
+ *
+ * <p>Spark's size of a scan includes only the pruning of the table format: if the table is in no
+ * order of the filtered column, that prunes nothing.
+ */
+record RemainingFraction(IndexClient client, TableStatistics statistics) {
+  private static final TreeNodeTag<Known> TAG = new TreeNodeTag<>("rewrite.share");
+
+  private record Known(List<Expression> conditions, double fraction) {}
+
+  /** Return the fraction of the bytes of a leaf of a plan, with some conditions directly above it;
+      1 if it is unknown. Each plan is looked up once, because Spark repeats rules. */
+  double of(LogicalPlan leaf, List<Expression> conditions) {
+    List<Expression> own = conditions.stream().filter(RemainingFraction::hasValues).toList();
+    if (own.isEmpty()) return 1;
+    Known known = ScalaInterop.orNull(leaf.getTagValue(TAG));
+    if (known != null && known.conditions.equals(own)) return known.fraction;
+    double fraction = lookUp(leaf, own);
+    leaf.setTagValue(TAG, new Known(own, fraction));
+    return fraction;
+  }
+
+  private static boolean hasValues(Expression condition) {
+    return !(condition instanceof IsNotNull) && !Filters.isDynamic(condition)
+        && !SubqueryExpression.hasSubquery(condition);
+  }
+
+  private double lookUp(LogicalPlan leaf, List<Expression> conditions) {
+    try {
+      ScanSource source = ScanSources.of(leaf, client);
+      boolean canPrune =
+          source != null
+              && (client.hasIndex(source.table())
+                  || statistics.concern(source, conditions, List.of()));
+      if (!canPrune) return 1;
+      String refusal = client.refusal(source.table(), true);
+      Answer answer =
+          refusal == null
+              ? client.ask(
+                  PredicateEncoder.question(
+                      source.table(), statistics.columns(source), conditions, List.of(),
+                      List.of()))
+              : Answer.failed(refusal);
+      FileCounter counter =
+          new FileCounter(answer, statistics.ask(source, conditions, List.of(), List.of()));
+      source.findPrunable(counter);
+      return counter.left();
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      return 1;
+    }
+  }
+}

@@ -1,0 +1,67 @@
+package rewrite.jvm.join;
+
+import java.math.BigInteger;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.Conditions;
+
+/** What it costs to collect keys from a filtering side, and whether they can be few. */
+record SideCost(FilteringSide side) {
+  /** Whether keys are collected whatever they cost. Tests of results set it: most of their tables
+      are too small for any benefit. */
+  static boolean isIgnored;
+
+  /** How many times larger a scan must be than a filtering side without a condition, if Spark
+      broadcasts the side anyway, or if it is read again. */
+  private static final int SMALL_BROADCAST = 10;
+  private static final int SMALL = 100;
+
+  /** Return the bytes that reading the side costs: of each table all bytes, and once more for each
+      shuffle. */
+  BigInteger overhead() {
+    return overhead(side.plan(), null, List.of(), 1);
+  }
+
+  /** Return the bytes that reading the side costs if the conditions on its tables prune files. */
+  BigInteger overhead(RemainingFraction remaining) {
+    return overhead(side.plan(), remaining, List.of(), 1);
+  }
+
+  /** `above` are the conditions directly above the plan. */
+  private static BigInteger overhead(
+      LogicalPlan plan, RemainingFraction remaining, List<Expression> above, int times) {
+    if (plan.children().isEmpty()) {
+      BigInteger bytes = PlanSize.estimate(plan);
+      double fraction = remaining == null ? 1 : remaining.of(plan, above);
+      if (fraction < 1) bytes = BigInteger.valueOf((long) (fraction * bytes.doubleValue()));
+      return bytes.multiply(BigInteger.valueOf(times));
+    }
+    List<Expression> conditions =
+        plan instanceof Filter filter ? Conditions.conjuncts(filter.condition()) : List.of();
+    int below = PlanSize.isShuffled(plan) ? times + 1 : times;
+    return ScalaInterop.<LogicalPlan>asJava(plan.children()).stream()
+        .map(child -> overhead(child, remaining, conditions, below))
+        .reduce(BigInteger.ZERO, BigInteger::add);
+  }
+
+  /** Return why the side probably does not have fewer keys than a scan of some bytes, or null. */
+  String rejectReason(BigInteger bytes) {
+    return isIgnored || Selectivity.isSelective(side.plan()) || isSmall(bytes)
+        ? null
+        : side.name() + " has no condition, and is not small against " + bytes + " bytes";
+  }
+
+  /**
+   * Whether the side has few keys compared with a scan, though it has no condition.
+   *
+   * <p>Useless keys cost at most a small part of the cost of the scan, until feedback stops them.
+   */
+  private boolean isSmall(BigInteger bytes) {
+    if (side.isHinted()) return true;
+    int times = side.isBroadcast() ? SMALL_BROADCAST : SMALL;
+    return overhead().multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;
+  }
+}
