@@ -31,7 +31,7 @@ def test_method_that_fails_costs_no_query(tmp_path: Path) -> None:
     report: dict[str, Any] = json.loads(found[0].removeprefix("report: "))
     assert not report["failures"], "\n".join(report["failures"])
     tried = {entry for entry in report["entries"] if entry.split(".")[0] not in EXEMPT}
-    assert len(tried) > 20
+    assert len(tried) > 12
     assert tried - set(UNCALLED) == set(report["runs"]), "methods that no statement calls"
     # What runs at once may call a method less often than before.
     assert report["idle"] < 0.05 * sum(report["runs"].values())

@@ -89,9 +89,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
   }
 
-  /** Whether a plan is that of a correlated subquery. Spark has yet to join it with the query
-      around it, and cannot plan its outer references alone. It calls the rule again for the complete
-      query. */
+  /** Whether a plan is that of a correlated subquery. Spark cannot plan its outer references alone,
+      and calls the rule again when it has joined it with the outer query. */
   private static boolean isIncomplete(LogicalPlan plan) {
     return plan instanceof Subquery subquery && subquery.correlated();
   }
@@ -108,8 +107,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     return !isByRow || children.stream().anyMatch(child -> hasState(child, false));
   }
 
-  /** Whether a command reads only the rows of its table that it changes. Commands that replace files
-      need all their rows. */
+  /** Whether a command reads only the rows of its table that it changes. A command that replaces
+      files needs all their rows. */
   private static boolean findsRows(RowLevelWrite command) {
     return command instanceof WriteDelta && SkippingConf.servesCommands();
   }
@@ -162,7 +161,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       Join pruned = pruneSide(join, keys, isLeft);
       if (pruned == null) pruned = pruneSide(join, keys, !isLeft);
       if (pruned != null) return pruned;
-      // Spark estimates the size of given rows as infinite: then the other side is the pruning side.
+      // Spark takes the size of given rows for infinite: then the other side is the pruning side.
       if (!noteRejected(join, keys, isLeft)) noteRejected(join, keys, !isLeft);
       return join;
     }

@@ -43,8 +43,8 @@ import rewrite.jvm.source.ScanSources;
 /**
  * Takes the filter "this expression has one of the keys" from a join down to the scans.
  *
- * <p>It passes operators that neither change the key nor combine rows with different keys. Any other
- * operator ends the walk, with the reason in explain.
+ * <p>It passes operators that neither change the key nor combine rows with different keys. Other
+ * operators end the walk, with the reason in explain.
  *
  * <pre>
  *   before                          after (keys of d for f.k)
@@ -95,7 +95,7 @@ final class KeyPushdown {
    * The way from the join down to an operator.
    *
    * @param isShuffled whether rows are shuffled above the operator
-   * @param findsRows whether a command looks for rows there; otherwise it has found its files before
+   * @param findsRows whether a command looks for rows there; if not, it has found its files before
    * @param isCounted whether Delta counts rows above the operator
    * @param conditions the conditions above the operator
    */
@@ -125,7 +125,7 @@ final class KeyPushdown {
     }
   }
 
-  /** Push the keys of a side to the scans of a plan. `findsRows`: a command looks for rows in it. */
+  /** Push the keys of a side to the scans of a plan, where a command may look for rows. */
   Result push(LogicalPlan plan, Expression key, FilteringSide side, boolean findsRows) {
     return push(plan, key, new Path(side, false, findsRows));
   }
@@ -231,8 +231,10 @@ final class KeyPushdown {
   private static boolean isIn(scala.collection.Iterable<Expression> groups, Expression key) {
     List<Expression> columns = ScalaInterop.asJava(groups);
     Expression inside = Inversion.column(key);
-    return columns.stream().anyMatch(each -> each.semanticEquals(key) || each.semanticEquals(inside))
-        || isComputedFrom(columns, key);
+    for (Expression column : columns) {
+      if (column.semanticEquals(key) || column.semanticEquals(inside)) return true;
+    }
+    return isComputedFrom(columns, key);
   }
 
   /** Whether a key depends only on some columns, and is the same for rows with equal columns. */
@@ -411,8 +413,8 @@ final class KeyPushdown {
     return unchanged;
   }
 
-  /** Return the filter for the keys of a side that is among some conditions, or null. Spark's own is
-      for partitions only, and becomes `true` if Spark does not broadcast after all. */
+  /** Return the filter for the keys of a side among some conditions, or null. Spark's own is for
+      partitions only, and becomes `true` if Spark does not broadcast after all. */
   private DynamicPruningSubquery find(
       List<Expression> conditions, FilteringSide side, Expression key, boolean isPartition) {
     return conditions.stream()
@@ -434,7 +436,7 @@ final class KeyPushdown {
     return Result.unchanged(plan);
   }
 
-  /** Note on the scans of a plan that could be pruned why they get no keys; whether there are any. */
+  /** Note on scans that could be pruned why they get no keys; whether there are any. */
   boolean note(LogicalPlan plan, Expression key, String reason) {
     boolean isNoted = false;
     for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {

@@ -139,7 +139,8 @@ final class OrKeys {
     EquiKeys keys = EquiKeys.of(join);
     for (int i = 0; i < keys.left().size(); i++) {
       // Spark repeats the rule until nothing changes: a new column would differ each time.
-      if (keys.right().get(i) instanceof Attribute key && keys.left().get(i).semanticEquals(column)) {
+      boolean isOfColumn = keys.left().get(i).semanticEquals(column);
+      if (isOfColumn && keys.right().get(i) instanceof Attribute key) {
         used.add(join.joinType());
         return plans.add(new Project(ScalaInterop.asScala(List.of(key)), join.right()));
       }

@@ -60,7 +60,7 @@ final class PruningCost {
         .anyMatch(path -> path == null || !source.isPartition(path));
   }
 
-  /** Whether the key is a partition column, which Spark uses if it broadcasts the filtering side. */
+  /** Whether the key is a partition column, which Spark uses if it broadcasts the other side. */
   boolean isPartition() {
     List<String> path = Conditions.path(column);
     return path != null && source.isPartition(path);
@@ -74,8 +74,8 @@ final class PruningCost {
     return side.isBroadcast() ? List.of(side, part) : List.of(part, side);
   }
 
-  /** Return why not to collect keys from a side, or null. `copies`: the parts of the query for which
-      Spark would read the scan only once without them. */
+  /** Return why not to collect keys from a side, or null. `copies` are the parts of the query for
+      which Spark would read the scan only once without them. */
   String rejectReason(FilteringSide side, int copies) {
     List<String> path = Conditions.path(column);
     boolean isIndexed = statistics.isIndexed(source, column, side.columns());

@@ -63,8 +63,8 @@ final class Repeatability {
         : ScalaInterop.asJava(plan.children());
   }
 
-  /** Return what may take long in a plan even if it reads few bytes, or null. A cache is filled only
-      once. */
+  /** Return what may take long in a plan even if it reads few bytes, or null. A cache is filled
+      only once. */
   static String expensiveReason(LogicalPlan plan) {
     if (plan instanceof Generate) return "a function that makes rows";
     if (hasCode(plan)) return CODE;
@@ -105,8 +105,8 @@ final class Repeatability {
    * rows of a LIMIT or a window, the code behind an RDD is unknown, and somebody may write to a
    * table between two reads.
    *
-   * <p>Files that Spark has listed, and caches, are repeatable if too few keys only lose rows, as if
-   * the filtering side had been read a moment before. They are not if `needsExactRows`.
+   * <p>Files that Spark has listed, and caches, are repeatable if too few keys only lose rows, as
+   * if the filtering side had been read a moment before. They are not if `needsExactRows`.
    */
   static String nonRepeatableReason(LogicalPlan plan, boolean needsExactRows) {
     return nonRepeatableReason(plan, needsExactRows, false);

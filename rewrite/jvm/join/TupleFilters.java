@@ -16,8 +16,8 @@ import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.shims.DynamicKeys;
 
 /**
- * Adds filters for tuples: the filtering side of a join by several columns,
- * `ON f.a = d.a AND f.b = d.b`, that is read again for the keys of each is also read for the tuples.
+ * Adds filters for tuples, of a join by several columns: `ON f.a = d.a AND f.b = d.b`. A filtering
+ * side that is read again for the keys of each column is also read for the tuples.
  *
  * <p>As with ranges the condition is `true OR dynamicpruning((a, b) IN tuples)`.
  */

@@ -8,7 +8,7 @@
  *
  * <p>Start with JoinPruningRule, which chooses the sides of each join. KeyPushdown takes a key down
  * to the scans, PruningCost decides there if it is worth it, and creates a DynamicPruningSubquery,
- * which the package `scan` finds in the physical plan. FilteringSide, JoinKeys and SideCost describe
- * what provides the keys.
+ * which the package `scan` finds in the physical plan. FilteringSide, JoinKeys and SideCost
+ * describe what provides the keys.
  */
 package rewrite.jvm.join;

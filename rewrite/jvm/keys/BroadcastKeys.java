@@ -34,7 +34,9 @@ final class BroadcastKeys {
 
   /** Return the keys of a filter; null if Spark does not broadcast its filtering side. */
   static BroadcastKeys of(InSubqueryExec filter) {
-    return subquery(filter) instanceof SubqueryBroadcastExec found ? new BroadcastKeys(found) : null;
+    return subquery(filter) instanceof SubqueryBroadcastExec subquery
+        ? new BroadcastKeys(subquery)
+        : null;
   }
 
   /** Return the subquery of a filter, without the node that stands for an equal one. */

@@ -66,8 +66,8 @@ public final class JoinKeySet implements KeyValues {
     this.reason = reason;
   }
 
-  /** Return the keys of a condition in a physical plan; null if it is no dynamic pruning expression,
-      whether registered or Spark's own. */
+  /** Return the keys of a condition in a physical plan; null if it is no dynamic pruning
+      expression, whether registered or Spark's own. */
   public static JoinKeySet of(Expression condition, PruningRegistry registry) {
     Expression dynamic = Conditions.dynamic(condition);
     if (dynamic == null) return null;

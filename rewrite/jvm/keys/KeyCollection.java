@@ -91,7 +91,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     Thread.interrupted(); // the interrupt of `stop` must not reach the next work of the thread
   }
 
-  /** End what runs. A broadcast or shuffle belongs to the query, and goes on unless it ends, too. */
+  /** End what runs. A broadcast or shuffle belongs to the query, and goes on until that ends. */
   void stop(boolean withQuery) {
     if (future.isDone()) return;
     synchronized (this) {

@@ -11,7 +11,8 @@ import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /** Notes on scans for explain and ANALYZE. A logical scan has the reasons why it got no keys of a
-    join, and the keys that it might get; a physical one why it is not pruned, and its predicates. */
+    join, and the keys that it might get; a physical scan why it is not pruned, and its
+    predicates. */
 public final class ScanNotes {
   private static final TreeNodeTag<List<String>> REASONS = new TreeNodeTag<>("rewrite.reasons");
   private static final TreeNodeTag<List<JoinKey>> KEYS = new TreeNodeTag<>("rewrite.keys");

@@ -40,7 +40,8 @@ final class SharedShuffle {
     ShuffleExchangeExec exchange = findExchange(adaptive.context().qe().executedPlan(), side);
     if (exchange == null) return null;
     // Adaptive execution finds the exchange by the plan of the keys, so its child is that plan's.
-    SparkPlan shared = replaceChild(complete, replaceChild(partial, Nodes.exchange(exchange, side)));
+    SparkPlan shuffled = replaceChild(partial, Nodes.exchange(exchange, side));
+    SparkPlan shared = replaceChild(complete, shuffled);
     return new AdaptiveSparkPlanExec(
         shared, adaptive.context(), adaptive.preprocessingRules(), true,
         adaptive.supportsColumnar());
