@@ -97,16 +97,30 @@ public final class FaultInjector {
     Method[] own = type.getDeclaredMethods();
     for (int i = 0; i < own.length; i++) {
       int modifiers = own[i].getModifiers();
-      if (Modifier.isStatic(modifiers) || Modifier.isPrivate(modifiers) || own[i].isSynthetic()) {
-        continue;
-      }
+      boolean isBridge = own[i].isBridge();
+      if (Modifier.isStatic(modifiers) || Modifier.isPrivate(modifiers)) continue;
+      if (own[i].isSynthetic() && !isBridge) continue;
       for (Iterator each = theirs.iterator(); each.hasNext(); ) {
-        if (declares((Class) each.next(), own[i])) {
-          out.add(own[i].getName() + Type.getMethodDescriptor(own[i]));
-        }
+        if (!declares((Class) each.next(), own[i])) continue;
+        Method real = isBridge ? behind(own[i], own) : own[i];
+        if (real != null) out.add(real.getName() + Type.getMethodDescriptor(real));
       }
     }
     return out;
+  }
+
+  /** Return the method that javac's bridge calls: the one with the types in place of variables. */
+  private static Method behind(Method bridge, Method[] own) {
+    Class[] types = bridge.getParameterTypes();
+    for (int i = 0; i < own.length; i++) {
+      Class[] narrow = own[i].getParameterTypes();
+      boolean fits =
+          !own[i].isBridge() && own[i].getName().equals(bridge.getName())
+              && narrow.length == types.length;
+      for (int j = 0; fits && j < types.length; j++) fits = types[j].isAssignableFrom(narrow[j]);
+      if (fits) return own[i];
+    }
+    return null;
   }
 
   /** Shims only stand between Spark and our classes. */

@@ -2,7 +2,6 @@ package outside;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -13,7 +12,6 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.InMemoryFileIndex;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.TableFormat;
@@ -109,11 +107,6 @@ public final class OutsideFormat implements TableFormat {
     @SuppressWarnings("unchecked")
     public String identity(List path) {
       return MessageWriter.dotted(path);
-    }
-
-    @Override
-    public Map describe(List path, DataType type) {
-      return MessageWriter.column(identity(path), path, type);
     }
   }
 }
