@@ -147,13 +147,13 @@ class Hooks:
         store_of(spark, settings_of(spark))
         self._spark = spark
         self.java.register(spark._jsparkSession)
-        self.java.setAttached(True)
+        self.java.attach(True)
         self._watcher.publish()
         self._watcher.start()
 
     def detach(self) -> None:
         """Stop skipping files in all sessions, until `follow`."""
-        self.java.setAttached(False)
+        self.java.attach(False)
 
     def close(self) -> None:
         """Release the threads, files and caches of a session that has ended."""

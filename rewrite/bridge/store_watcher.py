@@ -81,7 +81,7 @@ class StoreWatcher:
                     tables = lookup.definitions(fresh=True, timeout=_TIMEOUT)
                     indexes[lookup] = json.dumps(describe_indexes(tables))
                 if indexes[lookup] is not None:
-                    self._java.setIndexed(name, indexes[lookup])
+                    self._java.setIndexes(name, indexes[lookup])
             except SkippingError:
                 # Java keeps its list. It still sends lookups, and their responses have the reason.
                 continue

@@ -7,9 +7,9 @@ import java.util.WeakHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
-import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.SparkSessionExtensions;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.PythonCallback;
 import rewrite.jvm.bridge.SessionSettings;
@@ -19,6 +19,7 @@ import rewrite.jvm.observe.ExecutionLog;
 import rewrite.jvm.observe.ScanReport;
 import rewrite.jvm.parser.InNetwork;
 import rewrite.jvm.parser.SkippingSqlParser;
+import rewrite.jvm.parser.StatementCall;
 import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
@@ -26,18 +27,21 @@ import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.TableFormats;
 import rewrite.jvm.source.TableStatistics;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
 
 /**
- * One installation: builds what the packages have, hands each what it needs, and is what Python
- * holds of it.
+ * One installation: creates and connects the objects of all packages, and is what Python
+ * references.
  *
  * <p>Either Python creates it and injects it into a running session, or Spark does when it starts a
- * session with `spark.sql.extensions=rewrite.jvm.SkippingExtension`. Until Python has connected to
- * it, all files are read.
+ * session with `spark.sql.extensions=rewrite.jvm.SkippingExtension`. Until Python connects to it,
+ * all files are read.
  */
-public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
-  /** By Spark's extensions, what was injected into them. */
-  public static final Map INJECTED = Collections.synchronizedMap(new WeakHashMap());
+public final class SkippingExtension extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
+  /** The installation in each of Spark's extensions. */
+  public static final Map<SparkSessionExtensions, SkippingExtension> INJECTED =
+      Collections.synchronizedMap(new WeakHashMap<>());
 
   private final PythonCallback python = new PythonCallback();
   private final IndexClient client = new IndexClient(python);
@@ -51,26 +55,26 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
           client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
   private final ExecutionLog executions = new ExecutionLog(scans);
 
-  /** Puts the rules, the parser and the function into sessions to be. */
-  public Object apply(Object given) {
-    SparkSessionExtensions extensions = (SparkSessionExtensions) given;
-    extensions.injectColumnar(
-        new FilePruningRule.Inject(new FilePruningRule(client, feedback, physical, true)));
+  /** Adds the rules, the parser and the function to sessions that begin later. */
+  @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectColumnar(new FilePruningRule(client, feedback, physical, true).inject());
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(
             new JoinPruningRule(client, feedback.registry(), feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     network.inject(extensions);
     INJECTED.put(extensions, this);
-    return scala.runtime.BoxedUnit.UNIT;
+    return BoxedUnit.UNIT;
   }
 
-  /** `asks` answers messages and `states` statements, of those who know the `secret`; large
-      messages are left in `folder`. See PythonCallback and StatementCallback. */
+  /** Connects to Python: `messages` handles requests and `statements` statements, and both accept
+      only a caller with the `secret`. See PythonCallback and StatementCallback. */
   public void connect(
-      BiFunction asks, BiFunction states, String secret, String folder, SparkContext context) {
-    python.connect(asks, secret, folder);
-    statements.connect(states, secret);
+      BiFunction<String, Object, byte[]> messages,
+      BiFunction<String, StatementCall, String> statements, String secret, String folder,
+      SparkContext context) {
+    python.connect(messages, secret, folder);
+    this.statements.connect(statements, secret);
     context.addSparkListener(executions);
   }
 
@@ -79,19 +83,19 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
     TableFormats.load(loader);
   }
 
-  /** Gives the function to a session that has run SQL, and so has its functions already. */
+  /** Adds the function to a session that has run SQL, and so has its functions already. */
   public void register(SparkSession session) {
     network.register(session.sessionState().functionRegistry());
   }
 
   /** See IndexClient. */
-  public void setAttached(boolean attached) {
-    client.setAttached(attached);
+  public void attach(boolean isAttached) {
+    client.attach(isAttached);
   }
 
   /** See IndexClient. */
-  public void setIndexed(String name, String tables) throws IOException {
-    client.setIndexed(name, tables);
+  public void setIndexes(String name, String tables) throws IOException {
+    client.setIndexes(name, tables);
   }
 
   /** See BoundRule. */
@@ -109,18 +113,18 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
     return client.threads();
   }
 
-  /** What asks Python. */
   public IndexClient client() {
     return client;
   }
 
-  /** The settings of sessions by name. */
+  /** Returns the settings of sessions by name. */
   public SessionSettings settings() {
     return client.settings();
   }
 
-  /** An expression that is to be indexed, over the columns of a frame. See IndexedExpression. */
-  public IndexedExpression expression(Dataset frame, String sql, String columns) throws Exception {
+  /** Analyzes SQL over the columns of a frame as an expression to index; see IndexedExpression. */
+  public IndexedExpression expression(Dataset<?> frame, String sql, String columns)
+      throws Exception {
     return new IndexedExpression(frame, sql, columns);
   }
 
@@ -129,7 +133,7 @@ public final class SkippingExtension extends scala.runtime.AbstractFunction1 {
     return scans;
   }
 
-  /** What was executed. */
+  /** Records executed queries. */
   public ExecutionLog executions() {
     return executions;
   }

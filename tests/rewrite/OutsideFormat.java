@@ -106,7 +106,7 @@ public final class OutsideFormat implements TableFormat {
     @Override
     @SuppressWarnings("unchecked")
     public String identity(List path) {
-      return MessageWriter.dotted(path);
+      return MessageWriter.joinPath(path);
     }
   }
 }

@@ -46,7 +46,7 @@ public final class RowOracle implements ColumnResolver {
   }
 
   public String identity(List path) {
-    return MessageWriter.dotted(path);
+    return MessageWriter.joinPath(path);
   }
 
   /** The conditions of a filter as they are optimised; null: Spark has no such filter, or one that
@@ -71,7 +71,7 @@ public final class RowOracle implements ColumnResolver {
   public byte[] question(List conditions, Set expressions) {
     List none = new ArrayList();
     IndexedColumns columns = new IndexedColumns(this, expressions);
-    return PredicateEncoder.question("t", columns, conditions, none, none);
+    return PredicateEncoder.request("t", columns, conditions, none, none);
   }
 
   /** Of each row `t` if it meets all conditions, `f` if it does not, `e` if one fails on it. */

@@ -169,7 +169,6 @@ NEW_SESSION = ("JoinPruningRule$Inject", "SkippingSqlParser$Inject")
 
 MAIN = {
     "FilePruningRule.apply": "delta: one value",
-    "FilePruningRule$Pass.applyOrElse": "iceberg: values or text",
     "JoinPruningRule.apply": "delta: join",
     "PrunedFileIndex.list": "delta: join, not adaptive",
     "PrunedBatchScan.filter": "iceberg: join, not adaptive",
@@ -179,15 +178,11 @@ MAIN = {
 
 EXEMPT = {
     "SkippingCommand": "stands only in the plan of a statement of ours, which raises",
-    "StatementCall": "runs a statement of ours, which raises",
-    "InNetwork": "our own function: without us the query is an error",
-    "InNetwork$Replaced": "of that function",
     "IndexedExpression": "of statements of ours",
 }
 """Classes that may fail: with them fails what is ours, not a query."""
 
 UNCALLED = {
-    "FilePruningRule$Pass.isDefinedAt": "transform calls applyOrElse alone",
     "SkippingExtension.apply": "Spark or `enable` calls it before any query; there it may raise",
 }
 """Methods that no statement calls."""

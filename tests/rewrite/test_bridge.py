@@ -27,8 +27,8 @@ def test_durations(spark: SparkSession, text: str) -> None:
     python, _ = Settings.lenient({"spark.skipping.timeout": text})
     with settings(spark, {"spark.skipping.timeout": text}):
         client = _client(spark)
-        client.planned()
-        assert client.budget().left() / 1e9 == pytest.approx(python.timeout)
+        client.countPlan()
+        assert client.budget().remaining() / 1e9 == pytest.approx(python.timeout)
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_a_dripping_store(spark: SparkSession, store: Path, queries: int) -> Non
             # What was known when the store began to drip.
             java = hooks(spark).java
             name = java.settings().name(spark._jsparkSession.sessionState().conf())
-            java.setIndexed(name, known)
+            java.setIndexes(name, known)
             seconds = ask(spark, queries)
         during = Held.now(spark)
         assert during.messages == 0

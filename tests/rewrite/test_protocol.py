@@ -157,11 +157,11 @@ def test_of_a_weak_condition_the_side_counts_that_a_negation_leaves() -> None:
 def test_java_reads_what_python_writes(spark: SparkSession) -> None:
     described = golden("pruned-answer.json")
     classes = Classes(spark.sparkContext._gateway)
-    answer = classes.new("bridge.Answer", as_bytes(described))
+    answer = classes.new("bridge.LookupResponse", as_bytes(described))
     assert (answer.index(), answer.table(), answer.generation()) == ("an index", "a table", 1)
     assert answer.failure() is None
     legs = described["header"][protocol.LEGS]
-    assert answer.legs() == len(legs)
+    assert answer.operands() == len(legs)
     for place, (leg, part) in enumerate(zip(legs, described["buffers"][1:], strict=True)):
         pruned = BitMap.deserialize(bytes.fromhex(part)) if part else BitMap()
         assert [answer.prunes(place, i) for i in range(9)] == [i in pruned for i in range(9)]
@@ -173,7 +173,7 @@ def test_java_reads_no_other_version(spark: SparkSession, version: Any) -> None:
     described = golden("pruned-answer.json")
     described["header"][protocol.VERSION] = version
     with pytest.raises(Py4JJavaError, match="another version"):
-        Classes(spark.sparkContext._gateway).new("bridge.Answer", as_bytes(described))
+        Classes(spark.sparkContext._gateway).new("bridge.LookupResponse", as_bytes(described))
 
 
 def test_names() -> None:

@@ -1,8 +1,10 @@
 package rewrite.jvm.bridge;
 
 /**
- * The time that one query may spend on asking: what passes while at least one of its questions
- * waits, so that eight scans cost no more than one, and the stages of a long query are all asked.
+ * The time that one query may spend on lookups.
+ *
+ * <p>Only time in which at least one lookup waits counts: eight scans at once cost no more than
+ * one, and each stage of a long query has its lookups.
  */
 public final class Budget {
   private final long total;
@@ -10,17 +12,16 @@ public final class Budget {
   private long since = System.nanoTime();
   private int waiting;
 
-  /** `seconds` that may be spent. */
   public Budget(double seconds) {
     total = (long) Math.min(seconds * 1e9, 1e18);
   }
 
-  /** A question begins to wait. */
+  /** A lookup begins to wait. */
   public synchronized void begin() {
     if (waiting++ == 0) since = System.nanoTime();
   }
 
-  /** It waits no longer. */
+  /** A lookup stops waiting. */
   public synchronized void end() {
     if (--waiting > 0) return;
     long now = System.nanoTime();
@@ -28,14 +29,14 @@ public final class Budget {
     since = now;
   }
 
-  /** Whether nothing was asked for as long as may be spent altogether. */
-  public synchronized boolean isIdle() {
+  /** Whether there was no lookup for longer than the whole budget. */
+  synchronized boolean isIdle() {
     return waiting == 0 && System.nanoTime() - since > total;
   }
 
-  /** Nanoseconds that are left, not below zero. */
-  public synchronized long left() {
-    long now = waiting == 0 ? 0 : System.nanoTime() - since;
-    return Math.max(0, total - spent - now);
+  /** Returns the remaining nanoseconds, not below zero. */
+  public synchronized long remaining() {
+    long current = waiting == 0 ? 0 : System.nanoTime() - since;
+    return Math.max(0, total - spent - current);
   }
 }

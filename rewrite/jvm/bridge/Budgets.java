@@ -1,65 +1,59 @@
 package rewrite.jvm.bridge;
 
-import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
 import org.apache.spark.sql.execution.SQLExecution;
 
 /**
- * The budgets of the queries under way.
+ * The budgets of the running queries.
  *
- * <p>A query is an SQL execution: its stages, sub-queries and exchanges carry its id from thread to
- * thread. A plan that nobody executes yet (EXPLAIN, `df.rdd`) is known by its thread, which begins
- * a new budget with each plan, and when it has not asked for long.
+ * <p>A query is an SQL execution: its stages, subqueries and exchanges carry its id from thread to
+ * thread. A plan that is not executed yet (EXPLAIN, `df.rdd`) belongs to its thread, which gets a
+ * new budget with each plan, and after a long time without lookups.
  */
 public final class Budgets {
-  private static final int KEPT = 1000;
+  private static final int CAPACITY = 1000;
 
-  private final ThreadLocal planned = new ThreadLocal();
-  private final ThreadLocal held = new ThreadLocal();
-  private final Map executions = new LinkedHashMap(16, 0.75f, true) {
-    protected boolean removeEldestEntry(Map.Entry eldest) {
-      return size() > KEPT;
-    }
-  };
+  private final ThreadLocal<Budget> ofThread = new ThreadLocal<>();
+  private final ThreadLocal<Boolean> isFixed = new ThreadLocal<>();
+  private final Map<String, Budget> ofExecutions = new RecentMap<>(CAPACITY);
 
   /** This thread begins another plan. */
-  public void plan() {
-    if (held.get() == null) planned.remove();
+  void beginPlan() {
+    if (isFixed.get() == null) ofThread.remove();
   }
 
-  /** All that this thread plans until `release` has one budget. */
+  /** Starts one budget for all plans of this thread until `release`. */
   public void hold() {
-    planned.remove();
-    held.set(Boolean.TRUE);
+    ofThread.remove();
+    isFixed.set(true);
   }
 
-  /** See `hold`. */
+  /** Ends `hold`. */
   public void release() {
-    held.remove();
-    planned.remove();
+    isFixed.remove();
+    ofThread.remove();
   }
 
-  /** That of the query which asks; `seconds` is what a new one has. */
-  public Budget now(double seconds) {
+  /** Returns the budget of the current query; a new one has so many seconds. */
+  Budget current(double seconds) {
     String id = execution();
-    if (id == null) {
-      Budget budget = (Budget) planned.get();
-      if (budget == null || budget.isIdle()) planned.set(budget = new Budget(seconds));
-      return budget;
+    if (id != null) {
+      synchronized (ofExecutions) {
+        return ofExecutions.computeIfAbsent(id, key -> new Budget(seconds));
+      }
     }
-    synchronized (executions) {
-      Budget budget = (Budget) executions.get(id);
-      if (budget == null) executions.put(id, budget = new Budget(seconds));
-      return budget;
-    }
+    Budget budget = ofThread.get();
+    if (budget == null || budget.isIdle()) ofThread.set(budget = new Budget(seconds));
+    return budget;
   }
 
-  /** The execution that this thread works for; threads inherit ids of such as have ended. */
+  /** Returns the execution that this thread works for; a thread may inherit the id of an ended
+      one. */
   private static String execution() {
-    scala.Option context = org.apache.spark.SparkContext$.MODULE$.getActive();
-    if (context.isEmpty()) return null;
-    String id = ((SparkContext) context.get()).getLocalProperty("spark.sql.execution.id");
+    SparkContext context = ScalaInterop.orNull(SparkContext$.MODULE$.getActive());
+    String id = context == null ? null : context.getLocalProperty("spark.sql.execution.id");
     return id == null || SQLExecution.getQueryExecution(Long.parseLong(id)) == null ? null : id;
   }
 }

@@ -10,38 +10,35 @@ public final class ClassLoaders {
   private ClassLoaders() {}
 
   /**
-   * Lets such a thread find the jars that Spark was started with, and keeps the others from losing
-   * them.
+   * Lets such a thread find the jars that Spark was started with, for as long as Spark runs.
    *
-   * <p>Hive gives the thread a loader that only knows the class path: catalogs in
-   * spark.jars.packages, as Delta's, would not be found (delta-io/delta#1332, apache/iceberg#3010).
-   * Running a statement Spark sets this loader itself, and gives it to Hive's session too, which
-   * closes all loaders above its first one when it ends. Among these is the one of Spark with the
-   * jars: from then on nobody would find Delta (delta-io/delta#1341).
+   * <p>Hive gives the thread a loader that only knows the class path, so that catalogs in
+   * spark.jars.packages, as Delta's, are not found (delta-io/delta#1332, apache/iceberg#3010). To
+   * run a statement, Spark sets its own loader, also in Hive's session. When that ends, it closes
+   * all loaders above its first one, among them Spark's loader with the jars. From then on no
+   * session finds Delta (delta-io/delta#1341).
    */
-  public static void mend(SparkSession session) {
-    ClassLoader needed = session.sharedState().jarClassLoader();
-    keepOpen(needed);
+  public static void repair(SparkSession session) {
+    ClassLoader required = session.sharedState().jarClassLoader();
+    keepOpen(required);
     for (ClassLoader each = Thread.currentThread().getContextClassLoader(); each != null;
         each = each.getParent()) {
-      if (each == needed || each == needed.getParent()) return;
+      if (each == required || each == required.getParent()) return;
     }
-    Thread.currentThread().setContextClassLoader(needed);
+    Thread.currentThread().setContextClassLoader(required);
   }
 
-  /** Lets Hive's session of this thread, if there is one, close no loader above this one. */
+  /** Stops the Hive session of this thread, if it has one, from closing loaders above this one. */
   private static void keepOpen(ClassLoader lowest) {
     try {
       // Spark is also built without Hive.
-      Class type = Class.forName(HIVE, true, ClassLoaders.class.getClassLoader());
-      Object hive = type.getMethod("get", new Class[0]).invoke(null, new Object[0]);
+      Class<?> type = Class.forName(HIVE, true, ClassLoaders.class.getClassLoader());
+      Object hive = type.getMethod("get").invoke(null);
       if (hive == null) return;
       Field parent = type.getDeclaredField("parentLoader");
       parent.setAccessible(true);
       parent.set(hive, lowest);
-    } catch (Exception none) {
-      return;
-    } catch (LinkageError none) {
+    } catch (Exception | LinkageError noHive) {
       return;
     }
   }

@@ -14,22 +14,22 @@ import rewrite.jvm.shims.Values;
 import scala.util.control.NonFatal$;
 
 /**
- * Tells what ends a query from what only costs skipping.
+ * Decides which failures end a query, and which only cost skipping.
  *
- * <p>Every method of ours that Spark, Scala or a connector calls has all it does in a `try`, or only
- * calls what is theirs. What it throws comes here, and Spark gets its own object, as without us. An
- * error that is Spark's own comes back when Spark's own object is asked. tests/rewrite/fault_matrix.py
- * has each of these methods fail.
+ * <p>Every method of ours that Spark, Scala or a connector calls has its whole body in a `try`, or
+ * calls nothing of ours. Its exceptions come here, and Spark gets its own object, as without us. An
+ * error of Spark's own comes again from that object. tests/rewrite/fault_matrix.py makes each of
+ * these methods fail.
  */
 public final class Failures {
-  private static final int DEPTH = 20;
-  private static final int LONGEST = 200; // characters of a message in explain
+  private static final int MAX_CAUSES = 20;
+  private static final int MAX_LENGTH = 200; // characters of a message in explain
 
   private Failures() {}
 
   /**
-   * Throws on what the query must end with: that it was cancelled, what no code may catch, and mode
-   * `strict`. Whoever catches a failure and reads all files instead calls this first.
+   * Throws a failure again that must end the query: cancellation, an error that no code may catch,
+   * and mode `strict`. Code that catches a failure and reads all files instead calls this first.
    */
   public static void passOn(Throwable failure) {
     if (failure instanceof InterruptedException) Thread.currentThread().interrupt();
@@ -39,21 +39,21 @@ public final class Failures {
     }
   }
 
-  /** Class and message of a failure that a query goes on after, for explain. Throws what `passOn`
-      does, and in mode `strict` always. */
+  /** Returns class and message of a failure that a query survives, for explain. Throws what
+      `passOn` throws, and in mode `strict` always. */
   public static String forgive(Throwable failure) {
     passOn(failure);
     if (isStrict()) throw new StrictModeException(bare(failure));
     return describe(failure);
   }
 
-  /** Class and message, which may be of many lines. */
+  /** Returns the class and the first line of the message. */
   public static String describe(Throwable failure) {
     Throwable bare = bare(failure);
     String name = bare.getClass().getSimpleName();
     if (bare.getMessage() == null) return name;
     String message = bare.getMessage().trim().split("\n", 2)[0];
-    return name + ": " + message.substring(0, Math.min(LONGEST, message.length()));
+    return name + ": " + message.substring(0, Math.min(MAX_LENGTH, message.length()));
   }
 
   private static boolean isStrict() {
@@ -64,16 +64,16 @@ public final class Failures {
     }
   }
 
-  /** A class or method that is not as this release knows it is no reason to fail a query, nor is a
-      plan that is too deep for a walk of ours: Spark may have a way, or a thread, that it fits. */
+  /** Whether no code may catch a failure. A class or method of another release does not end a
+      query, nor does a plan that is too deep for our recursion: Spark may have a larger stack. */
   private static boolean isFatal(Throwable failure) {
     return !NonFatal$.MODULE$.apply(failure)
         && !(failure instanceof LinkageError)
         && !(failure instanceof StackOverflowError);
   }
 
-  /** What failed, without what other threads and reflection wrap around it. */
-  public static Throwable bare(Throwable failure) {
+  /** Returns the failure, without the exceptions that threads and reflection wrap around it. */
+  private static Throwable bare(Throwable failure) {
     Throwable bare = failure;
     while (bare.getCause() != null
         && (bare instanceof ExecutionException
@@ -84,17 +84,17 @@ public final class Failures {
     return bare;
   }
 
-  /** Whether somebody stopped the work, by its job, its group or tags, or by an interrupt. */
+  /** Whether the work was stopped, by its job, its group or tags, or by an interrupt. */
   private static boolean isCancelled(Throwable failure) {
     Throwable cause = failure;
-    for (int i = 0; cause != null && i < DEPTH; i++) {
+    for (int i = 0; cause != null && i < MAX_CAUSES; i++) {
       if (cause instanceof InterruptedException
           || cause instanceof InterruptedIOException && !(cause instanceof SocketTimeoutException)
           || cause instanceof ClosedByInterruptException
           || cause instanceof CancellationException
           || cause instanceof TaskKilledException
-          || cause instanceof SparkThrowable
-              && "SPARK_JOB_CANCELLED".equals(Values.condition((SparkThrowable) cause))) {
+          || cause instanceof SparkThrowable error
+              && "SPARK_JOB_CANCELLED".equals(Values.condition(error))) {
         return true;
       }
       cause = cause.getCause();

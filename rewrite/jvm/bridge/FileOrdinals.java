@@ -8,39 +8,39 @@ import java.util.List;
 /**
  * The ordinals of an index's files by identity: path, size and mark.
  *
- * <p>They are of one lineage (Python's `CachedEntries`): files come page by page, each is appended, and
- * none ever means another file. A file that is not here is unknown, and read. The pages stay as the
- * bytes that came; a table of row numbers finds a file in them: of a million files with paths of 90
- * bytes 150 MB, where a map of strings has 300.
+ * <p>The id is that of Python's `CachedEntries`: under one id, pages are only appended, and an
+ * ordinal never changes its file. A file that is not here is unknown, and read. Pages stay in the
+ * bytes that came, and a hash table of row numbers finds a file in them. A million files with paths
+ * of 90 bytes take 150 MB, half of what a map of strings takes.
  */
 public final class FileOrdinals {
-  /** Knows no file. */
-  public static final FileOrdinals NONE = new FileOrdinals("");
+  /** Has no files. */
+  static final FileOrdinals NONE = new FileOrdinals("");
 
-  private final String lineage;
-  private final List pages = new ArrayList();
+  private final String entriesId;
+  private final List<FilePage> pages = new ArrayList<>();
   private int[] table = new int[1024]; // row + 1 in a place that its hash leads to, or 0
   private int size;
-  private boolean loading;
+  private boolean isLoading;
 
-  /** Of a lineage, without files. */
-  public FileOrdinals(String lineage) {
-    this.lineage = lineage;
+  /** Starts without files. */
+  public FileOrdinals(String entriesId) {
+    this.entriesId = entriesId;
   }
 
-  /** Adds a page, if it follows on from what is here; whether it told of more files, or somebody
-      else had added them. */
+  /** Adds a page that continues these files. Whether there are more files than before, also if
+      another thread has added them. */
   public boolean add(byte[] message) throws IOException {
     FilePage page = new FilePage(message);
     synchronized (this) {
-      if (!lineage.equals(page.lineage())) return false;
+      if (!entriesId.equals(page.entriesId())) return false;
       if (page.first() != size) return page.first() < size;
       if (page.rows() == 0) return false;
       pages.add(page);
       size += page.rows();
       if (table.length < 2 * size) {
         table = new int[Integer.highestOneBit(4 * size)];
-        for (int i = 0; i < pages.size(); i++) enter((FilePage) pages.get(i));
+        pages.forEach(this::enter);
       } else {
         enter(page);
       }
@@ -51,10 +51,10 @@ public final class FileOrdinals {
   private void enter(FilePage page) {
     for (int row = 0; row < page.rows(); row++) {
       int place = page.hash(row) & (table.length - 1);
-      // A file that was forgotten and indexed again is there twice: the later ordinal counts.
+      // A file that was removed and indexed again is there twice: the later ordinal counts.
       while (table[place] != 0) {
-        FilePage there = page(table[place] - 1);
-        if (page.isSame(row, there, table[place] - 1 - there.first())) break;
+        FilePage other = page(table[place] - 1);
+        if (page.isSame(row, other, table[place] - 1 - other.first())) break;
         place = (place + 1) & (table.length - 1);
       }
       table[place] = page.first() + row + 1;
@@ -66,28 +66,28 @@ public final class FileOrdinals {
     int high = pages.size() - 1;
     while (low < high) {
       int middle = (low + high + 1) >>> 1;
-      if (((FilePage) pages.get(middle)).first() <= row) low = middle;
+      if (pages.get(middle).first() <= row) low = middle;
       else high = middle - 1;
     }
-    return (FilePage) pages.get(low);
+    return pages.get(low);
   }
 
-  /** How many files there are. */
+  /** Returns the number of files. */
   public synchronized int size() {
     return size;
   }
 
-  /** The ordinal of a file that is among the first so many, or -1. */
-  public int ordinal(String path, long size, String mark, int known) {
-    byte[] named = path.getBytes(StandardCharsets.UTF_8);
-    byte[] marked = mark.getBytes(StandardCharsets.UTF_8);
-    int hash = FilePage.hash(named, 0, named.length, size);
+  /** Returns the ordinal of a file; -1 if it is not among the first `limit` files. */
+  public int ordinal(String path, long size, String mark, int limit) {
+    byte[] pathBytes = path.getBytes(StandardCharsets.UTF_8);
+    byte[] markBytes = mark.getBytes(StandardCharsets.UTF_8);
+    int hash = FilePage.hash(pathBytes, 0, pathBytes.length, size);
     synchronized (this) {
       for (int place = hash & (table.length - 1); table[place] != 0; ) {
         int row = table[place] - 1;
         FilePage page = page(row);
-        if (page.is(row - page.first(), named, size, marked)) {
-          return row < known ? page.ordinal(row - page.first()) : -1;
+        if (page.matches(row - page.first(), pathBytes, size, markBytes)) {
+          return row < limit ? page.ordinal(row - page.first()) : -1;
         }
         place = (place + 1) & (table.length - 1);
       }
@@ -95,15 +95,14 @@ public final class FileOrdinals {
     }
   }
 
-  /** Whether who asks is to load the rest, because nobody does. */
+  /** Whether the caller is to load the rest, because no other thread does. */
   synchronized boolean beginLoading() {
-    if (loading) return false;
-    loading = true;
+    if (isLoading) return false;
+    isLoading = true;
     return true;
   }
 
-  /** Nobody loads any more. */
   synchronized void endLoading() {
-    loading = false;
+    isLoading = false;
   }
 }

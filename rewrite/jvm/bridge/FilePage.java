@@ -6,63 +6,59 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 import java.util.Map;
 
-/** Some files of an index, as Python's message has them. Immutable. */
+/** Some files of an index, in the bytes of Python's message. Immutable. */
 final class FilePage {
   private final ByteBuffer in;
-  private final String lineage;
+  private final String entriesId;
   private final int first;
-  private final boolean whole;
+  private final boolean isLast;
   private final int rows;
   private final int ordinals;
   private final int sizes;
-  private final int pathEnds;
-  private final int paths;
-  private final int markEnds;
-  private final int marks;
+  private final Texts paths;
+  private final Texts marks;
 
   /** Reads a message: header length, JSON header, ordinals, sizes, then paths and marks, each as
       offsets and text. */
   FilePage(byte[] message) throws IOException {
     in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
-    Map header = Json.header(in);
-    if (header.get(Protocol.LINEAGE) == null) throw new IOException("no files: " + header);
-    lineage = (String) header.get(Protocol.LINEAGE);
+    Map<String, Object> header = Json.header(in);
+    if (header.get(Protocol.LINEAGE) == null) {
+      throw new IOException("the response has no files: " + header);
+    }
+    entriesId = (String) header.get(Protocol.LINEAGE);
     first = (int) Json.number(header, Protocol.FIRST);
-    whole = Boolean.TRUE.equals(header.get(Protocol.WHOLE));
+    isLast = Boolean.TRUE.equals(header.get(Protocol.WHOLE));
     rows = (int) Json.number(header, Protocol.N);
-    if (rows < 0 || rows > message.length / 24) throw new IOException(rows + " files");
+    if (rows < 0 || rows > message.length / 24) {
+      throw new IOException("the response cannot have " + rows + " files");
+    }
     ordinals = in.position();
     sizes = ordinals + 8 * rows;
-    pathEnds = sizes + 8 * rows;
-    paths = pathEnds + 4 * (rows + 1);
-    markEnds = paths + in.getInt(pathEnds + 4 * rows);
-    marks = markEnds + 4 * (rows + 1);
-    if (marks + in.getInt(markEnds + 4 * rows) != message.length) {
-      throw new IOException("files that are cut off");
-    }
+    paths = Texts.at(in, sizes + 8 * rows, rows);
+    marks = Texts.at(in, paths.end(rows - 1), rows);
+    if (marks.end(rows - 1) != message.length) throw new IOException("the list of files is cut");
   }
 
-  /** Which files it goes on from. */
-  String lineage() {
-    return lineage;
+  /** Returns the id of the entries that the page belongs to. */
+  String entriesId() {
+    return entriesId;
   }
 
-  /** How many of those there are before its own. */
+  /** Returns the number of files before this page. */
   int first() {
     return first;
   }
 
-  /** Whether no more are to come. */
-  boolean isWhole() {
-    return whole;
+  /** Whether this is the last page. */
+  boolean isLast() {
+    return isLast;
   }
 
-  /** How many it has. */
   int rows() {
     return rows;
   }
 
-  /** The ordinal of one. */
   int ordinal(int row) {
     return (int) in.getLong(ordinals + 8 * row);
   }
@@ -71,41 +67,49 @@ final class FilePage {
     return in.getLong(sizes + 8 * row);
   }
 
-  /** A number that equal files have in common. */
+  /** Returns a hash of path and size. */
   int hash(int row) {
-    int from = paths + in.getInt(pathEnds + 4 * row);
-    return hash(in.array(), from, paths + in.getInt(pathEnds + 4 * (row + 1)), size(row));
+    return hash(in.array(), paths.start(row), paths.end(row), size(row));
   }
 
   static int hash(byte[] path, int from, int end, long size) {
     int hash = Long.hashCode(size);
     for (int i = from; i < end; i++) hash = 31 * hash + path[i];
-    hash *= 0x9E3779B9; // names that count up would be side by side
+    hash *= 0x9E3779B9; // paths that count up would be neighbours
     return hash ^ (hash >>> 15);
   }
 
-  /** Whether a file is that one. */
-  boolean is(int row, byte[] path, long size, byte[] mark) {
+  /** Whether a row is this file. */
+  boolean matches(int row, byte[] path, long size, byte[] mark) {
     return size(row) == size
-        && equal(paths, pathEnds, row, path, 0, path.length)
-        && equal(marks, markEnds, row, mark, 0, mark.length);
+        && paths.matches(row, path, 0, path.length)
+        && marks.matches(row, mark, 0, mark.length);
   }
 
-  /** Whether a file is one of another page. */
-  boolean isSame(int row, FilePage page, int other) {
-    byte[] there = page.in.array();
-    int path = page.paths + page.in.getInt(page.pathEnds + 4 * other);
-    int mark = page.marks + page.in.getInt(page.markEnds + 4 * other);
-    return size(row) == page.size(other)
-        && equal(paths, pathEnds, row, there, path,
-            page.paths + page.in.getInt(page.pathEnds + 4 * (other + 1)))
-        && equal(marks, markEnds, row, there, mark,
-            page.marks + page.in.getInt(page.markEnds + 4 * (other + 1)));
+  /** Whether a row is the same file as a row of another page. */
+  boolean isSame(int row, FilePage that, int other) {
+    byte[] bytes = that.in.array();
+    return size(row) == that.size(other)
+        && paths.matches(row, bytes, that.paths.start(other), that.paths.end(other))
+        && marks.matches(row, bytes, that.marks.start(other), that.marks.end(other));
   }
 
-  private boolean equal(int data, int ends, int row, byte[] other, int from, int end) {
-    int start = data + in.getInt(ends + 4 * row);
-    return Arrays.equals(
-        in.array(), start, data + in.getInt(ends + 4 * (row + 1)), other, from, end);
+  /** A column of texts in Arrow's layout: offsets from a position on, then the bytes. */
+  private record Texts(ByteBuffer in, int offsets, int data) {
+    static Texts at(ByteBuffer in, int position, int rows) {
+      return new Texts(in, position, position + 4 * (rows + 1));
+    }
+
+    int start(int row) {
+      return data + in.getInt(offsets + 4 * row);
+    }
+
+    int end(int row) {
+      return start(row + 1);
+    }
+
+    boolean matches(int row, byte[] other, int from, int to) {
+      return Arrays.equals(in.array(), start(row), end(row), other, from, to);
+    }
   }
 }

@@ -1,6 +1,7 @@
 package rewrite.jvm.bridge;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.ObjectReader;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.List;
@@ -9,33 +10,39 @@ import java.util.Map;
 /** JSON as plain maps and lists. */
 public final class Json {
   private static final ObjectMapper MAPPER = new ObjectMapper();
+  private static final ObjectReader OBJECTS = MAPPER.readerForMapOf(Object.class);
+  private static final ObjectReader TEXTS = MAPPER.readerForListOf(String.class);
 
   private Json() {}
 
-  /** An object. */
-  public static Map read(byte[] json) throws IOException {
-    return MAPPER.readValue(json, Map.class);
+  /** Reads an object. */
+  public static Map<String, Object> read(byte[] json) throws IOException {
+    return OBJECTS.readValue(json);
   }
 
-  /** A list that we have written. */
-  static List list(String json) {
+  /** Reads a list of texts that this project wrote. */
+  static List<String> readTexts(String json) {
     try {
-      return MAPPER.readValue(json, List.class);
+      return TEXTS.readValue(json);
     } catch (IOException impossible) {
       throw new IllegalStateException(impossible);
     }
   }
 
-  /** The header of a message; leaves `in` behind it. */
-  public static Map header(ByteBuffer in) throws IOException {
+  /** Reads the header of a message, and leaves `in` behind it. */
+  static Map<String, Object> header(ByteBuffer in) throws IOException {
     int length = in.getInt();
-    if (length < 0 || length > in.remaining()) throw new IOException("a header of " + length);
+    if (length < 0 || length > in.remaining()) {
+      throw new IOException("the message has no header of " + length + " bytes");
+    }
     byte[] head = new byte[length];
     in.get(head);
-    return Protocol.checked(read(head));
+    Map<String, Object> header = read(head);
+    Protocol.requireVersion(header);
+    return header;
   }
 
-  /** Any map, list, text or number. */
+  /** Writes a map, list, text or number. */
   public static String write(Object value) {
     try {
       return MAPPER.writeValueAsString(value);
@@ -44,8 +51,15 @@ public final class Json {
     }
   }
 
-  /** A number under a name. */
-  public static long number(Map object, String name) {
+  /** Returns the number under a name. */
+  static long number(Map<String, ?> object, String name) {
     return ((Number) object.get(name)).longValue();
+  }
+
+  /** Returns the list of objects under a name; empty if there is none. */
+  @SuppressWarnings("unchecked")
+  static List<Map<String, Object>> objects(Map<String, ?> object, String name) {
+    Object objects = object.get(name);
+    return objects == null ? List.of() : (List<Map<String, Object>>) objects;
   }
 }

@@ -50,22 +50,45 @@ public final class MessageWriter {
     return isBytes(values) ? bytes(values) : List.of(longs(values));
   }
 
-  /** Return a request without arguments. */
-  public static Map<String, Object> question(String op) {
-    Map<String, Object> out = new LinkedHashMap<>();
-    out.put(Protocol.OP, op);
-    return out;
-  }
-
   /** Return the complete message. */
-  public byte[] message(Map<String, Object> question) {
-    Map<String, Object> header = new LinkedHashMap<>(question);
+  public byte[] message(Request request) {
+    Map<String, Object> header = header(request);
     header.put(Protocol.VERSION, Protocol.CURRENT);
     header.put(Protocol.LENGTHS, lengths);
     byte[] head = Json.write(header).getBytes(StandardCharsets.UTF_8);
     ByteBuffer out = allocate(4 + head.length + buffers.size());
     out.putInt(head.length).put(head).put(buffers.toByteArray());
     return out.array();
+  }
+
+  private static Map<String, Object> header(Request request) {
+    if (request instanceof Request.ReadSetting setting) {
+      return node(
+          Protocol.SETTING, Protocol.NAME, setting.name(), Protocol.TEXT, setting.text());
+    }
+    if (request instanceof Request.WriteCondition condition) {
+      return node(Protocol.NETWORK, Protocol.TEXT, condition.network());
+    }
+    if (request instanceof Request.ListFiles files) {
+      return node(
+          Protocol.FILES, Protocol.INDEX, files.index(), Protocol.TABLE, files.table(),
+          Protocol.LINEAGE, files.entriesId(), Protocol.FIRST, files.first());
+    }
+    if (request instanceof Request.FindPrunable lookup) {
+      return node(
+          Protocol.PRUNED, Protocol.TABLE, lookup.table(), Protocol.FILTERS, lookup.condition());
+    }
+    return node(Protocol.INDEXED);
+  }
+
+  /** Build an object from names and values in turn; leave out names without a value. */
+  public static Map<String, Object> node(String op, Object... entries) {
+    Map<String, Object> out = new LinkedHashMap<>();
+    out.put(Protocol.OP, op);
+    for (int i = 0; i < entries.length; i += 2) {
+      if (entries[i + 1] != null) out.put((String) entries[i], entries[i + 1]);
+    }
+    return out;
   }
 
   private static boolean isBytes(List<?> values) {
@@ -121,8 +144,8 @@ public final class MessageWriter {
     return ByteBuffer.allocate(size).order(ByteOrder.LITTLE_ENDIAN);
   }
 
-  /** Join a path of names as skipping/tables does: a dot inside a name is no step down. */
-  public static String dotted(List<String> names) {
+  /** Join a path of names as skipping/tables does: a name with a dot is quoted. */
+  public static String joinPath(List<String> names) {
     return names.stream().map(MessageWriter::escape).collect(Collectors.joining("."));
   }
 

@@ -4,13 +4,13 @@ import java.io.IOException;
 import java.util.Map;
 
 /**
- * The names in messages between Java and Python, which rewrite/bridge/protocol.py repeats.
+ * The JSON keys of messages between Java and Python; `rewrite/bridge/protocol.py` has the same.
  *
  * <p>A message is the length of its header (4 bytes, little-endian), the header as JSON, and
  * buffers.
  */
 public final class Protocol {
-  /** Changes with what messages mean: another one is not read. */
+  /** The version of the message format. A message with another version raises an error. */
   public static final int CURRENT = 2;
 
   // Keys of objects.
@@ -51,7 +51,7 @@ public final class Protocol {
   public static final String HOLDS = "holds";
   public static final String FAILS = "fails";
 
-  // Questions, and operators of conditions, under OP; COMPARE is both a key and an operator.
+  // Requests, and operators of conditions, under OP; COMPARE is both a key and an operator.
   public static final String PRUNED = "pruned";
   public static final String FILES = "files";
   public static final String INDEXED = "indexed";
@@ -71,12 +71,10 @@ public final class Protocol {
 
   private Protocol() {}
 
-  /** Throws on the header of a message in another version. */
-  static Map checked(Map header) throws IOException {
-    Object version = header.get(VERSION);
-    if (!(version instanceof Number) || ((Number) version).longValue() != CURRENT) {
-      throw new ProtocolException();
-    }
-    return header;
+  /** Throws ProtocolException if a message has another version. */
+  static void requireVersion(Map<String, ?> header) throws IOException {
+    boolean isCurrent = header.get(VERSION) instanceof Number version
+        && version.longValue() == CURRENT;
+    if (!isCurrent) throw new ProtocolException();
   }
 }

@@ -2,11 +2,11 @@ package rewrite.jvm.bridge;
 
 import java.io.IOException;
 
-/** A message of Python's is of another version: files of two releases are mixed. */
-public final class ProtocolException extends IOException {
+/** A message from Python has another version: files of two releases are mixed. */
+final class ProtocolException extends IOException {
   private static final long serialVersionUID = 1;
 
-  public ProtocolException() {
-    super("an answer of Python's is of another version of the protocol");
+  ProtocolException() {
+    super("Python's response has another version of the protocol: restart Python");
   }
 }

@@ -1,23 +1,20 @@
 package rewrite.jvm.bridge;
 
 import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.file.Files;
-import java.nio.file.OpenOption;
 import java.nio.file.Path;
-import java.nio.file.Paths;
-import java.nio.file.StandardOpenOption;
-import java.nio.file.attribute.FileAttribute;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.concurrent.RejectedExecutionHandler;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -26,162 +23,166 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * Calls Python with a message, for as long as the asking query has time.
+ * Calls Python with a message, for as long as the query has time.
  *
  * <p>Py4J sends bytes as Base64 text, in pieces of 8 KiB that wait for each other on the socket:
- * 40 ms for 1,000 keys, half a second for a million. What is not small goes by a file instead, in a
+ * 40 ms for 1,000 keys, half a second for a million. So a large message goes into a file, in a
  * folder that only this user can open, and Python gets its name.
  */
 public final class PythonCallback {
-  private static final int SMALL = 4096;
+  private static final int MAX_INLINE = 4096; // bytes
 
-  private static final int AT_ONCE = 32;
+  private static final int CALLS = 32;
   private static final int WAITING = 64;
-  private static final Semaphore PLACES = new Semaphore(AT_ONCE, true);
+  private static final Semaphore PERMITS = new Semaphore(CALLS, true);
 
-  /** Of all sessions of this JVM, for its whole life: Py4J keeps a connection and a thread of
-      Python's for every thread that ever called, so threads that end would leave them behind. */
+  /** For all sessions of this JVM, as long as it lives: for every thread that ever called, Py4J
+      keeps a connection and a thread in Python. */
   private static final ExecutorService THREADS =
       new ThreadPoolExecutor(
-          0, AT_ONCE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
-          new Daemons(), new Handover());
+          0, CALLS, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue<>(),
+          PythonCallback::createThread, PythonCallback::waitForThread);
 
-  private volatile BiFunction python;
+  private volatile BiFunction<String, Object, byte[]> python;
   private String secret;
   private Path folder;
 
-  /** From now on calls `python`, which takes what `envelope` gives, with a message (byte[]) or the
-      name of its file in `folder`, and gives a message. It answers only those who know the
-      `secret`. */
-  public void connect(BiFunction python, String secret, String folder) {
+  /** Sets the function that takes an envelope, which begins with the `secret`, and a message
+      (byte[]) or the name of its file in `folder`, and returns a message. */
+  public void connect(BiFunction<String, Object, byte[]> python, String secret, String folder) {
     this.secret = secret;
-    this.folder = Paths.get(folder, new String[0]);
+    this.folder = Path.of(folder);
     this.python = python; // last: it is volatile
   }
 
-  /** What Python answers, under these settings; TimeoutException once the budget is spent. */
+  /** Sends a request without conditions, and returns the header of the response. */
+  Map<String, Object> request(String settings, Request request, Budget budget) throws Exception {
+    byte[] response = call(settings, new MessageWriter().message(request), budget);
+    return Json.header(ByteBuffer.wrap(response).order(ByteOrder.LITTLE_ENDIAN));
+  }
+
+  /** Returns Python's response under some settings; throws TimeoutException once the budget is
+      spent. */
   public byte[] call(String settings, byte[] message, Budget budget) throws Exception {
     budget.begin();
     try {
-      if (PLACES.getQueueLength() >= WAITING) {
+      if (PERMITS.getQueueLength() >= WAITING) {
         throw new RejectedExecutionException("too many questions wait");
       }
-      if (!PLACES.tryAcquire(budget.left(), TimeUnit.NANOSECONDS)) throw new TimeoutException();
-      Call call = new Call(settings, message, budget.left());
+      if (!PERMITS.tryAcquire(budget.remaining(), TimeUnit.NANOSECONDS)) {
+        throw new TimeoutException();
+      }
+      Call call = new Call(settings, message, budget.remaining());
       try {
-        return (byte[]) submit(call).get(budget.left(), TimeUnit.NANOSECONDS);
+        return submit(call).get(budget.remaining(), TimeUnit.NANOSECONDS);
       } finally {
-        call.delete();
+        call.deleteFile();
       }
     } catch (ExecutionException failure) {
-      Throwable cause = failure.getCause();
-      if (cause instanceof Exception) throw (Exception) cause;
-      throw (Error) cause;
+      if (failure.getCause() instanceof Exception cause) throw cause;
+      throw (Error) failure.getCause();
     } finally {
       budget.end();
     }
   }
 
-  /** What Python answers. The message of a failure of Py4J's has all that was sent, and with that
-      the secret: only its class is passed on. */
-  public static Object apply(BiFunction python, Object one, Object other) {
+  /** Returns what Python returns. The message of Py4J's exceptions contains all that was sent, and
+      so the secret: only the class is passed on. */
+  public static <A, B, R> R apply(BiFunction<A, B, R> python, A first, B second) {
     try {
-      return python.apply(one, other);
+      return python.apply(first, second);
     } catch (RuntimeException failure) {
       String name = failure.getClass().getSimpleName();
       throw new IllegalStateException("Python did not answer: " + name);
     }
   }
 
-  private static Future submit(Call call) {
+  private static Future<byte[]> submit(Call call) {
     try {
       return THREADS.submit(call);
     } catch (Throwable noThread) {
-      PLACES.release();
+      PERMITS.release();
       Platform.throwException(noThread);
       return null;
     }
   }
 
-  /** One call under way; it gives its place back when Python is done, however long that takes. */
-  private final class Call implements Callable {
+  /** One call; it releases its permit when Python returns, however long that takes. */
+  private final class Call implements Callable<byte[]> {
     private final String settings;
     private final byte[] message;
     private final long deadline;
     private Path file;
-    private boolean over;
+    private boolean isOver;
 
-    Call(String settings, byte[] message, long left) {
+    Call(String settings, byte[] message, long nanoseconds) {
       this.settings = settings;
       this.message = message;
-      this.deadline = System.nanoTime() + left;
+      this.deadline = System.nanoTime() + nanoseconds;
     }
 
-    public Object call() throws Exception {
+    @Override public byte[] call() throws Exception {
       try {
-        Object sent = write() ? (Object) file.getFileName().toString() : message;
-        long left = deadline - System.nanoTime();
-        if (left <= 0) throw new TimeoutException();
-        Object answer = apply(python, secret + settings + " " + left / 1000, sent);
-        if (answer == null) throw new IOException("Python refused the message");
-        return answer;
+        Object content = writeFile() ? file.getFileName().toString() : message;
+        long remaining = deadline - System.nanoTime();
+        if (remaining <= 0) throw new TimeoutException();
+        byte[] response = apply(python, secret + settings + " " + remaining / 1000, content);
+        if (response == null) throw new IOException("Python refused the message");
+        return response;
       } finally {
-        delete();
-        PLACES.release();
+        deleteFile();
+        PERMITS.release();
       }
     }
 
-    /** Whether the message is in a file now. */
-    private synchronized boolean write() throws IOException {
-      if (over) throw new IOException("the question is over");
-      if (message.length <= SMALL || isEncrypted()) return false;
-      Path made = folder.resolve(UUID.randomUUID() + ".message");
+    /** Writes a large message into a file. Whether it is in one. */
+    private synchronized boolean writeFile() throws IOException {
+      if (isOver) throw new IOException("the question is over");
+      if (message.length <= MAX_INLINE || isEncrypted()) return false;
+      Path created = folder.resolve(UUID.randomUUID() + ".message");
       try {
-        Files.createFile(made, new FileAttribute[] {
-            PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------"))});
-        file = made;
-        Files.write(made, message, new OpenOption[] {StandardOpenOption.WRITE});
+        Files.createFile(
+            created,
+            PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rw-------")));
+        file = created;
+        Files.write(created, message);
         return true;
-      } catch (IOException noRoom) {
-        // The folder is gone, or the disk is full.
+      } catch (IOException noSpace) {
+        // The folder was removed, or the disk is full.
         return false;
       }
     }
 
-    /** Deletes the file, once Python has answered or nobody waits any longer. */
-    synchronized void delete() {
-      over = true;
+    /** Deletes the file, once Python has returned or the caller has stopped waiting. */
+    synchronized void deleteFile() {
+      isOver = true;
       if (file == null) return;
       try {
         Files.deleteIfExists(file);
       } catch (IOException failure) {
-        // The folder is removed at exit, with all that is in it.
+        // The folder is removed at exit, with its files.
       }
     }
   }
 
-  /** Whether the user wants no data in the clear on local disks. */
+  /** Whether the user does not want unencrypted data on local disks. */
   private static boolean isEncrypted() {
     return SparkEnv.get().conf().getBoolean("spark.io.encryption.enabled", false);
   }
 
-  /** A place is given back a moment before its thread is free: who gets it waits for that. */
-  private static final class Handover implements RejectedExecutionHandler {
-    public void rejectedExecution(Runnable work, ThreadPoolExecutor threads) {
-      try {
-        threads.getQueue().put(work);
-      } catch (InterruptedException cancelled) {
-        Platform.throwException(cancelled);
-      }
+  /** Waits for a thread: a call releases its permit a moment before its thread is free. */
+  private static void waitForThread(Runnable work, ThreadPoolExecutor threads) {
+    try {
+      threads.getQueue().put(work);
+    } catch (InterruptedException cancelled) {
+      Platform.throwException(cancelled);
     }
   }
 
-  /** Threads that do not keep the JVM alive, and keep nothing of the query that made them. */
-  private static final class Daemons implements ThreadFactory {
-    public Thread newThread(Runnable work) {
-      Thread thread = new Thread(null, work, "skipping-ask", 0, false);
-      thread.setDaemon(true);
-      return thread;
-    }
+  /** Returns a thread that does not keep the JVM alive, and inherits nothing of the query. */
+  private static Thread createThread(Runnable work) {
+    Thread thread = new Thread(null, work, "skipping-ask", 0, false);
+    thread.setDaemon(true);
+    return thread;
   }
 }

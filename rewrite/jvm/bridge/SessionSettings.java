@@ -1,11 +1,6 @@
 package rewrite.jvm.bridge;
 
-import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
-import java.util.HashSet;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -14,87 +9,82 @@ import java.util.TreeMap;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
- * Short names for what sessions have set, so that a message carries no setting: Python asks for
- * those of a name that it does not know, through the gateway, where only this process's Python is.
+ * Short names for the settings of sessions, so that a message carries no setting: Python asks for
+ * the settings of a new name through the gateway, which only the Python of this process can use.
  *
- * <p>What Java alone obeys makes no name of its own: a hundred time-outs are one.
+ * <p>Settings that only Java uses make no new name: a hundred timeouts share one.
  */
 public final class SessionSettings {
-  private static final int KEPT = 64;
+  private static final int CAPACITY = 64;
   private static final long IDLE = 600L * 1000 * 1000 * 1000; // nanoseconds
-  private static final Set SWITCHES = new HashSet(Arrays.asList(
-      new Object[] {"enabled", "statistics.enabled", "dml", "dynamic.enabled", "dynamic.rows"}));
+  private static final Set<String> SWITCHES =
+      Set.of("enabled", "statistics.enabled", "dml", "dynamic.enabled", "dynamic.rows");
 
-  private final Map names = new LinkedHashMap(16, 0.75f, true) {
-    protected boolean removeEldestEntry(Map.Entry eldest) {
-      if (size() <= KEPT) return false;
+  private final Map<String, String> names = new RecentMap<>(CAPACITY) {
+    private static final long serialVersionUID = 1;
+
+    @Override protected boolean removeEldestEntry(Map.Entry<String, String> eldest) {
+      if (!super.removeEldestEntry(eldest)) return false;
       texts.remove(eldest.getValue());
       used.remove(eldest.getValue());
       return true;
     }
   };
-  private final Map texts = new HashMap();
-  private final Map used = new HashMap();
-  private long next;
-
+  private final Map<String, String> texts = new HashMap<>();
+  private final Map<String, Long> used = new HashMap<>();
   private final SettingNumbers numbers;
+  private long next;
 
   SessionSettings(SettingNumbers numbers) {
     this.numbers = numbers;
   }
 
-  /** The name of a session's settings. */
+  /** Returns the name of a session's settings. */
   public String name(SQLConf conf) {
-    return name(text(conf)); // not while others wait: Python may be asked
+    return name(text(conf)); // outside of the lock: it may send a request to Python
   }
 
   private synchronized String name(String text) {
-    String name = (String) names.get(text);
+    String name = names.get(text);
     if (name == null) {
       name = Long.toString(next++);
       texts.put(name, text);
       names.put(text, name);
     }
-    used.put(name, Long.valueOf(System.nanoTime()));
+    used.put(name, System.nanoTime());
     return name;
   }
 
-  /** The settings of a name as JSON; null if they were not used for long. */
+  /** Returns the settings of a name as JSON; null if they were not used for long. */
   public synchronized String of(String name) {
-    return (String) texts.get(name);
+    return texts.get(name);
   }
 
-  /** The names that queries asked for within ten minutes: the stores of others need no watching. */
-  public synchronized List names() {
-    List recent = new ArrayList();
+  /** Returns the names that queries used within ten minutes: only their stores are watched. */
+  public synchronized List<String> names() {
     long now = System.nanoTime();
-    for (Iterator each = names.values().iterator(); each.hasNext(); ) {
-      Object name = each.next();
-      if (now - ((Long) used.get(name)).longValue() < IDLE) recent.add(name);
-    }
-    return recent;
+    return names.values().stream().filter(name -> now - used.get(name) < IDLE).toList();
   }
 
   private String text(SQLConf conf) {
-    Map found = new TreeMap();
-    scala.collection.Iterator each = conf.getAllConfs().iterator();
-    while (each.hasNext()) {
-      scala.Tuple2 pair = (scala.Tuple2) each.next();
-      String key = (String) pair._1();
-      if (key.startsWith(SkippingConf.PREFIX)
-          && !isObeyedHere(key.substring(SkippingConf.PREFIX.length()), (String) pair._2())) {
-        found.put(key, pair._2());
+    Map<String, String> ours = new TreeMap<>();
+    conf.getAllConfs().foreach(pair -> {
+      boolean isOurs = pair._1().startsWith(SkippingConf.PREFIX);
+      if (isOurs && !isOnlyForJava(pair._1().substring(SkippingConf.PREFIX.length()), pair._2())) {
+        ours.put(pair._1(), pair._2());
       }
-    }
-    return Json.write(found);
+      return null;
+    });
+    return Json.write(ours);
   }
 
-  /** Whether only Java needs a setting; values that are wrong are for Python, which says so. */
-  private boolean isObeyedHere(String name, String value) {
+  /** Whether only Java needs a setting. Python reports an invalid value. */
+  private boolean isOnlyForJava(String name, String value) {
     String folded = value.trim().toLowerCase(Locale.ROOT);
-    return SWITCHES.contains(name) && (folded.equals("true") || folded.equals("false"))
-        || name.equals("mode") && (folded.equals("strict") || folded.equals("fallback"))
-        || (name.equals("timeout") || name.equals("dynamic.maxBytes"))
-            && numbers.takes(name, value);
+    return switch (name) {
+      case "mode" -> folded.equals("strict") || folded.equals("fallback");
+      case "timeout", "dynamic.maxBytes" -> numbers.isValid(name, value);
+      default -> SWITCHES.contains(name) && (folded.equals("true") || folded.equals("false"));
+    };
   }
 }

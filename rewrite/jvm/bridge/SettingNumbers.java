@@ -1,75 +1,66 @@
 package rewrite.jvm.bridge;
 
-import java.util.LinkedHashMap;
+import java.io.IOException;
 import java.util.Map;
 
-/** Durations and sizes among the settings, as numbers. Python reads their texts, once each: with a
-    second reader here the two would drift apart. */
+/** Durations and sizes among the settings, as numbers. Python parses each text once, because a
+    second parser in Java would diverge from it. */
 final class SettingNumbers {
-  /** Seconds that a query may spend on asking, where nothing else is set. */
+  /** Default of the seconds that a query may spend on lookups. */
   static final double TIMEOUT = 2.0;
 
-  /** Bytes of keys that one dimension may have, where nothing else is set. */
+  /** Default of the bytes of keys that one dimension may have. */
   static final double MAX_BYTES = 32L << 20;
 
-  private static final int KEPT = 256;
+  private static final int CACHED = 256;
 
-  /** Nanoseconds for which a Python that did not answer is not asked again: queries go on. */
-  private static final long SILENCE = 10000000000L;
-
-  private static final Double WRONG = Double.valueOf(Double.NaN);
+  /** Nanoseconds without another request after Python did not respond: queries continue. */
+  private static final long RETRY_AFTER = 10_000_000_000L;
 
   private final PythonCallback python;
-  private final Map known = new LinkedHashMap(16, 0.75f, true) {
-    protected boolean removeEldestEntry(Map.Entry eldest) {
-      return size() > KEPT;
-    }
-  };
-
-  private volatile long failed = System.nanoTime() - SILENCE;
+  private final Map<String, Double> numbers = new RecentMap<>(CACHED);
+  private volatile long failedAt = System.nanoTime() - RETRY_AFTER;
 
   SettingNumbers(PythonCallback python) {
     this.python = python;
   }
 
-  /** Seconds or bytes of a setting of this session; `otherwise` where it is not set, or wrong. */
-  double now(String name, double otherwise) {
+  /** Returns seconds or bytes of a setting of this session; the default if it is not set, or
+      invalid. */
+  double get(String name, double defaultValue) {
     String text = SkippingConf.get(name, "");
     double number = text.isEmpty() ? Double.NaN : read(name, text);
-    return Double.isNaN(number) ? otherwise : number;
+    return Double.isNaN(number) ? defaultValue : number;
   }
 
-  /** Whether a text is right for a setting. */
-  boolean takes(String name, String text) {
+  /** Whether a text is valid for a setting. */
+  boolean isValid(String name, String text) {
     return !Double.isNaN(read(name, text));
   }
 
-  /** Seconds or bytes; NaN: the text is wrong, or Python does not answer. */
+  /** Returns seconds or bytes; NaN if the text is invalid, or Python does not respond. */
   private double read(String name, String text) {
     String key = name + "=" + text;
-    Double number;
-    synchronized (known) {
-      number = (Double) known.get(key);
+    synchronized (numbers) {
+      Double number = numbers.get(key);
+      if (number != null) return number;
     }
-    if (number != null) return number.doubleValue();
-    if (System.nanoTime() - failed < SILENCE) return Double.NaN;
+    if (System.nanoTime() - failedAt < RETRY_AFTER) return Double.NaN;
+    double number;
     try {
-      Map question = MessageWriter.question(Protocol.SETTING);
-      question.put(Protocol.NAME, name);
-      question.put(Protocol.TEXT, text);
-      byte[] message = new MessageWriter().message(question);
-      Map header = Answer.header(python.call("", message, new Budget(TIMEOUT)));
-      if (!header.containsKey(Protocol.VALUE)) throw new java.io.IOException("no value");
+      Map<String, Object> header =
+          python.request("", new Request.ReadSetting(name, text), new Budget(TIMEOUT));
+      if (!header.containsKey(Protocol.VALUE)) throw new IOException("no value");
       Object value = header.get(Protocol.VALUE);
-      number = value == null ? WRONG : Double.valueOf(((Number) value).doubleValue());
+      number = value == null ? Double.NaN : ((Number) value).doubleValue();
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      failed = System.nanoTime();
+      failedAt = System.nanoTime();
       return Double.NaN;
     }
-    synchronized (known) {
-      known.put(key, number);
+    synchronized (numbers) {
+      numbers.put(key, number);
     }
-    return number.doubleValue();
+    return number;
   }
 }

@@ -2,24 +2,24 @@ package rewrite.jvm.bridge;
 
 import org.apache.spark.sql.internal.SQLConf;
 
-/** The settings of the session that the calling thread works for, as far as Java obeys them. */
+/** The settings that Java uses, of the session that the calling thread works for. */
 public final class SkippingConf {
   /** Prefix of every setting. */
   public static final String PREFIX = "spark.skipping.";
 
   private SkippingConf() {}
 
-  /** All settings of the session, Spark's own too. */
+  /** Returns all settings of the session, including Spark's own. */
   public static SQLConf current() {
-    return org.apache.spark.sql.internal.SQLConf$.MODULE$.get();
+    return SQLConf.get();
   }
 
   public static boolean isEnabled() {
     return isTrue("enabled");
   }
 
-  /** Whether the keys of joins are collected. Spark plans its dynamic-pruning expressions only
-      where its own switch is on. */
+  /** Whether keys of joins are collected. Spark plans its dynamic-pruning expressions only if its
+      own switch is on. */
   public static boolean collectsKeys() {
     return isEnabled() && isTrue("dynamic.enabled") && current().dynamicPartitionPruningEnabled();
   }
@@ -29,12 +29,12 @@ public final class SkippingConf {
     return isTrue("dynamic.rows");
   }
 
-  /** Whether Spark prunes partitions only by what it broadcasts. */
+  /** Whether Spark prunes partitions by broadcasts only. */
   public static boolean reusesBroadcastsOnly() {
     return current().dynamicPartitionPruningReuseBroadcastOnly();
   }
 
-  /** Whether tables are asked what they know of their files. */
+  /** Whether the partitions and bounds of tables are used. */
   public static boolean usesStatistics() {
     return isTrue("statistics.enabled");
   }
@@ -44,18 +44,18 @@ public final class SkippingConf {
     return "true".equalsIgnoreCase(get("explain.values", "false").trim());
   }
 
-  /** Whether commands look for their rows through the index. */
-  public static boolean servesCommands() {
+  /** Whether commands find their rows through the index. */
+  public static boolean isDmlEnabled() {
     return isTrue("dml");
   }
 
-  /** Whether a query fails where the index cannot be asked. */
+  /** Whether a query fails if the index is unavailable. */
   public static boolean isStrict() {
     return "strict".equalsIgnoreCase(get("mode", "fallback").trim());
   }
 
-  /** Seconds that a query may wait for keys; Spark waits so long for a broadcast. */
-  public static double patience() {
+  /** Returns the seconds that a query may wait for keys, as long as Spark waits for a broadcast. */
+  static double patience() {
     long seconds = current().broadcastTimeout();
     return seconds > 0 ? seconds : Long.MAX_VALUE;
   }
@@ -64,8 +64,8 @@ public final class SkippingConf {
     return !"false".equalsIgnoreCase(get(name, "true").trim());
   }
 
-  /** The text of a setting, by its name behind the prefix. */
-  static String get(String name, String otherwise) {
-    return current().getConfString(PREFIX + name, otherwise);
+  /** Returns the text of a setting, by its name after the prefix. */
+  static String get(String name, String defaultValue) {
+    return current().getConfString(PREFIX + name, defaultValue);
   }
 }

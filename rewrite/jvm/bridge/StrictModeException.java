@@ -1,6 +1,6 @@
 package rewrite.jvm.bridge;
 
-/** Mode `strict`: asking failed, and the query shall too. Nothing else may stop a query. */
+/** Ends a query after a failed lookup in mode `strict`. Nothing else of ours may end one. */
 public final class StrictModeException extends RuntimeException {
   private static final long serialVersionUID = 1;
 

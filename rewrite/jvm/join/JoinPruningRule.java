@@ -110,7 +110,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
   /** Whether a command reads only the rows of its table that it changes. A command that replaces
       files needs all their rows. */
   private static boolean findsRows(RowLevelWrite command) {
-    return command instanceof WriteDelta && SkippingConf.servesCommands();
+    return command instanceof WriteDelta && SkippingConf.isDmlEnabled();
   }
 
   /** Whether a rule is this one: sessions are cloned with their rules. */

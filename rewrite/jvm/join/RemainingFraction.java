@@ -6,9 +6,9 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
-import rewrite.jvm.bridge.Answer;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.FileCounter;
@@ -53,15 +53,15 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
                   || statistics.concern(source, conditions, List.of()));
       if (!canPrune) return 1;
       String refusal = client.refusal(source.table(), true);
-      Answer answer =
+      LookupResponse response =
           refusal == null
-              ? client.ask(
-                  PredicateEncoder.question(
+              ? client.findPrunable(
+                  PredicateEncoder.request(
                       source.table(), statistics.columns(source), conditions, List.of(),
                       List.of()))
-              : Answer.failed(refusal);
+              : LookupResponse.none(refusal);
       FileCounter counter =
-          new FileCounter(answer, statistics.ask(source, conditions, List.of(), List.of()));
+          new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));
       source.findPrunable(counter);
       return counter.left();
     } catch (Throwable failure) {

@@ -47,7 +47,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
 
   /** Wait for the keys; null if they do not fit. */
   Collection<Object> await(Budget patience) throws Exception {
-    return future.get(patience.left(), TimeUnit.NANOSECONDS);
+    return future.get(patience.remaining(), TimeUnit.NANOSECONDS);
   }
 
   /** Return the seconds since the start. */

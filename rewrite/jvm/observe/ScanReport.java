@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Callable;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -39,8 +40,8 @@ public final class ScanReport {
     try {
       ScanFinder finder = new ScanFinder(plan, rule);
       List<Map<String, Object>> out = new ArrayList<>();
-      for (Object each : finder.scans()) {
-        PhysicalScan scan = physical.of((SparkPlan) each);
+      for (SparkPlan each : finder.scans()) {
+        PhysicalScan scan = physical.of(each);
         FilterExec filter = finder.filter(scan.node());
         out.add(
             describe(
@@ -66,21 +67,21 @@ public final class ScanReport {
     ScanFinder finder = new ScanFinder(plan, null);
     if (isDrained) finder.drain(plan);
     List<Map<String, Object>> out = new ArrayList<>();
-    for (Object each : finder.scans()) {
-      PhysicalScan scan = physical.of((SparkPlan) each);
+    for (SparkPlan each : finder.scans()) {
+      PhysicalScan scan = physical.of(each);
       Map<String, Object> known =
           describe(scan, finder, () -> findCounts(scan), scan::source);
       ScanNotes.Predicates asked = ScanNotes.asked(scan.node());
       if (asked != null) unused.add(known, asked.table(), asked.entries());
       out.add(known);
     }
-    finder.noteFilled();
+    finder.markFilled();
     return out;
   }
 
   private static Map<String, Object> findCounts(PhysicalScan scan) {
     if (!scan.isPruned()) return reason(ScanNotes.unpruned(scan.node()));
-    Map<String, Object> known = scan.known();
+    Map<String, Object> known = scan.counts();
     return known == null ? reason("the scan did not run") : known;
   }
 
@@ -92,8 +93,8 @@ public final class ScanReport {
     Map<String, Object> out;
     try {
       out = counts.call();
-      putKnown(out, "opened", scan.opened());
-      putKnown(out, "opened bytes", scan.openedBytes());
+      putKnown(out, "opened", scan.countOpened());
+      putKnown(out, "opened bytes", scan.sumOpenedBytes());
       out.put("format", format.call());
     } catch (Throwable failure) {
       Failures.passOn(failure);
@@ -125,7 +126,7 @@ public final class ScanReport {
   }
 
   private String findReason(PhysicalScan scan, FilterExec filter) {
-    List<?> above = filter == null ? List.of() : Conditions.conjuncts(filter.condition());
+    List<Expression> above = filter == null ? List.of() : Conditions.conjuncts(filter.condition());
     String refusal = physical.refusal(scan, scan.read(), scan.filters(above), List.of());
     return refusal == null ? ScanNotes.unpruned(scan.node()) : refusal;
   }

@@ -50,13 +50,13 @@ public final class UnusedPredicates {
   /** Whether a predicate of the index, on the same column or on some of the same columns together,
       and for the same sort of conditions, pruned a file. */
   private static boolean isUsed(Map<String, Object> leaf, Map<String, Object> scan) {
-    if (!(scan.get(Protocol.LEGS) instanceof List<?> legs)) return false;
+    if (!(scan.get(Protocol.LEGS) instanceof List<?> operands)) return false;
     int[] counts = (int[]) scan.get("counts");
     boolean isText = leaf.get("form").equals(AskedLeaves.TEXT);
     boolean isComposite = !((Collection<?>) leaf.get("parts")).isEmpty();
     String name = leaf.get("name") + " ";
-    for (int i = 0; i < legs.size(); i++) {
-      String label = (String) ((Map<?, ?>) legs.get(i)).get(Protocol.LABEL);
+    for (int i = 0; i < operands.size(); i++) {
+      String label = (String) ((Map<?, ?>) operands.get(i)).get(Protocol.LABEL);
       boolean isOf = isComposite ? areAmong(label, name) : label.startsWith(name);
       if (isOf && counts[i] > 0 && label.startsWith(name + "LIKE '%") == isText) return true;
     }

@@ -17,33 +17,33 @@ abstract class DelegatingParser implements ParserInterface {
     this.next = next;
   }
 
-  /** Returns one of our statements as a command; null for any other text. */
+  /** Returns the command for one of our statements; null for any other text. */
   protected abstract LogicalPlan command(String text);
 
-  /** Throws what is wrong with a statement, and what ends a query. */
+  /** Throws a failure again if it is an error in a statement, or must end the query. */
   protected abstract void passOn(Throwable failure);
 
-  public LogicalPlan parseQuery(String text) throws ParseException {
+  @Override public LogicalPlan parseQuery(String text) throws ParseException {
     return next.parseQuery(text);
   }
 
-  public Expression parseExpression(String text) throws ParseException {
+  @Override public Expression parseExpression(String text) throws ParseException {
     return next.parseExpression(text);
   }
 
-  public TableIdentifier parseTableIdentifier(String text) throws ParseException {
+  @Override public TableIdentifier parseTableIdentifier(String text) throws ParseException {
     return next.parseTableIdentifier(text);
   }
 
-  public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
+  @Override public FunctionIdentifier parseFunctionIdentifier(String text) throws ParseException {
     return next.parseFunctionIdentifier(text);
   }
 
-  public StructType parseTableSchema(String text) throws ParseException {
+  @Override public StructType parseTableSchema(String text) throws ParseException {
     return next.parseTableSchema(text);
   }
 
-  public DataType parseDataType(String text) throws ParseException {
+  @Override public DataType parseDataType(String text) throws ParseException {
     return next.parseDataType(text);
   }
 }

@@ -1,6 +1,5 @@
 package rewrite.jvm.parser;
 
-import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -19,19 +18,21 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.shims.Functions;
 
 /**
- * The function `in_network(ip, network)`, for those who have SQL only.
+ * The SQL function `in_network(ip, network)`.
  *
- * <p>It stands for the condition that Python writes for the network, which is of Spark's own
- * expressions: sources get it, indexes are asked it, and executors need nothing of ours.
+ * <p>Spark replaces it by the condition that Python writes for the network. That condition has only
+ * Spark's own expressions: sources can push it down, indexes can evaluate it, and executors need
+ * none of our classes.
  */
-public final class InNetwork extends scala.runtime.AbstractFunction1 {
+public final class InNetwork {
   private static final FunctionIdentifier NAME = Functions.name("in_network");
   private static final String COLUMN = "ip"; // as Python writes it
-  private static final int LONGEST = 64; // characters; those of a network are fewer
-  private static final int KEPT = 1024;
+  private static final int MAX_LENGTH = 64; // characters; a network has fewer
+  private static final int CACHED = 1024;
 
   private final IndexClient client;
   private final ExpressionInfo info =
@@ -42,47 +43,42 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
               + "      * ip - a text\n"
               + "      * network - a constant text of IPv4 such as '10.1.0.0/16'\n",
           "", "", "", "", "", "");
-  private final Map known = new LinkedHashMap(16, 0.75f, true) {
-    protected boolean removeEldestEntry(Map.Entry eldest) {
-      return size() > KEPT;
-    }
-  };
+  private final Map<String, String> conditions = new RecentMap<>(CACHED);
 
   public InNetwork(IndexClient client) {
     this.client = client;
   }
 
-  /** Gives it to sessions to be. */
+  /** Adds the function to sessions that begin later. */
   public void inject(SparkSessionExtensions extensions) {
-    extensions.injectFunction(new scala.Tuple3(NAME, info, this));
+    extensions.injectFunction(new scala.Tuple3<>(NAME, info, this::create));
   }
 
-  /** Gives it to a session that has its functions already, unless it has one of this name. */
+  /** Adds the function to a session that has its functions already, unless the name is in use. */
   public void register(FunctionRegistry functions) {
-    if (!functions.functionExists(NAME)) functions.registerFunction(NAME, info, this);
+    if (!functions.functionExists(NAME)) functions.registerFunction(NAME, info, this::create);
   }
 
-  /** The expression for some arguments; throws AnalysisException for wrong ones. */
-  public Object apply(Object given) {
-    scala.collection.Seq arguments = (scala.collection.Seq) given;
+  /** Returns the condition for some arguments; throws AnalysisException for invalid ones. */
+  private Expression create(scala.collection.Seq<Expression> arguments) {
     if (arguments.size() != 2) {
-      throw wrong("ip`, `network", "these two are needed, not " + arguments.size());
+      throw invalid("ip`, `network", "these two are needed, not " + arguments.size());
     }
-    Expression address = (Expression) arguments.apply(0);
-    Expression network = (Expression) arguments.apply(1);
-    if (!isText(address)) throw wrong("ip", "it is no text");
-    if (!address.deterministic()) throw wrong("ip", "it is another one each time");
+    Expression address = arguments.apply(0);
+    Expression network = arguments.apply(1);
+    if (!isText(address)) throw invalid("ip", "it is no text");
+    if (!address.deterministic()) throw invalid("ip", "it is another one each time");
     if (address.containsPattern(TreePattern$.MODULE$.PLAN_EXPRESSION())) {
-      throw wrong("ip", "it has a subquery, which would be run for each part of the network:"
+      throw invalid("ip", "it has a subquery, which would be run for each part of the network:"
           + " give its outcome a name in FROM");
     }
-    if (!isText(network) || !network.foldable()) throw wrong("network", "it is no constant text");
+    if (!isText(network) || !network.foldable()) throw invalid("network", "it is no constant text");
     UTF8String text = (UTF8String) network.eval(null);
     if (text == null) return new Literal(null, BooleanType$.MODULE$);
-    if (text.numChars() > LONGEST) throw wrong("network", "it is too long");
+    if (text.numChars() > MAX_LENGTH) throw invalid("network", "it is too long");
     try {
-      return CatalystSqlParser$.MODULE$.parseExpression(condition(text.toString()))
-          .transformUp(new Replaced(address));
+      return insert(
+          address, CatalystSqlParser$.MODULE$.parseExpression(condition(text.toString())));
     } catch (Exception failure) {
       Platform.throwException(failure);
       return null;
@@ -93,51 +89,39 @@ public final class InNetwork extends scala.runtime.AbstractFunction1 {
     return argument.dataType() instanceof StringType || argument.dataType() instanceof NullType;
   }
 
-  /** Python's text for a network. */
-  private String condition(String network) {
-    String text;
-    synchronized (known) {
-      text = (String) known.get(network);
-    }
-    if (text != null) return text;
-    try {
-      text = client.condition(network);
-    } catch (IllegalArgumentException refused) {
-      throw wrong("network", refused.getMessage());
-    } catch (Throwable failure) {
-      Failures.passOn(failure);
-      throw wrong("network", Failures.describe(failure));
-    }
-    synchronized (known) {
-      known.put(network, text);
-    }
-    return text;
+  /** Replaces the column in Python's condition by the argument. */
+  private static Expression insert(Expression address, Expression condition) {
+    return condition instanceof UnresolvedAttribute column && column.name().equals(COLUMN)
+        ? address
+        : condition.mapChildren(child -> insert(address, child));
   }
 
-  private static RuntimeException wrong(String parameter, String why) {
+  /** Returns Python's condition for a network. */
+  private String condition(String network) {
+    synchronized (conditions) {
+      if (conditions.containsKey(network)) return conditions.get(network);
+    }
+    String condition;
+    try {
+      condition = client.condition(network);
+    } catch (IllegalArgumentException refused) {
+      throw invalid("network", refused.getMessage());
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+      throw invalid("network", Failures.describe(failure));
+    }
+    synchronized (conditions) {
+      conditions.put(network, condition);
+    }
+    return condition;
+  }
+
+  private static RuntimeException invalid(String parameter, String reason) {
     scala.collection.immutable.Map<String, String> parameters =
         new scala.collection.immutable.Map.Map3<>(
             "parameter", "`" + parameter + "`", "functionName", "`" + NAME.funcName() + "`",
-            "value", why);
+            "value", reason);
     Platform.throwException(new AnalysisException("INVALID_PARAMETER_VALUE.PATTERN", parameters));
     return null;
-  }
-
-  /** Puts the argument where Python's text has the column. */
-  private static final class Replaced extends scala.runtime.AbstractPartialFunction {
-    private final Expression address;
-
-    Replaced(Expression address) {
-      this.address = address;
-    }
-
-    public boolean isDefinedAt(Object node) {
-      return node instanceof UnresolvedAttribute
-          && ((UnresolvedAttribute) node).name().equals(COLUMN);
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      return isDefinedAt(node) ? address : otherwise.apply(node);
-    }
   }
 }

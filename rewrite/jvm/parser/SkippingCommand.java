@@ -1,118 +1,125 @@
 package rewrite.jvm.parser;
 
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import org.apache.spark.QueryContext;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics$;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils;
-import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.AbstractCommand;
+import scala.Option;
+import scala.collection.immutable.List;
+import scala.collection.immutable.Map$;
+import scala.runtime.ScalaRunTime$;
 
-/** One of our statements as a command: Python runs its text, once, in the session that executes. */
+/** The command for one of our statements: Python runs its text in the session that executes it. */
 public final class SkippingCommand extends AbstractCommand {
   private final String text;
-  private final scala.collection.immutable.List output;
+  private final List<Attribute> output;
   private final StatementCallback statements;
 
   // The arguments of the constructor are the product's elements: TreeNode.makeCopy relies on it,
   // and on equals of each, which a Python callback does not have; hence the class around it.
-  public SkippingCommand(
-      String text, scala.collection.immutable.List output, StatementCallback statements) {
+  public SkippingCommand(String text, List<Attribute> output, StatementCallback statements) {
     super();
     this.text = text;
     this.output = output;
     this.statements = statements;
   }
 
-  /** The command that a text is, null if it is not ours; throws what Python says is wrong. */
+  /** Returns the command for a text; null if it is not ours; throws the error that Python finds. */
   public static SkippingCommand parse(String text, StatementCallback statements) {
-    Object parsed;
+    String json;
     try {
-      parsed = statements.call(text, null);
+      json = statements.parse(text);
     } catch (RuntimeException noPython) {
       return null; // a stale callback must not break a session's SQL
     }
-    if (parsed == null) return null;
-    String schema = (String) reply(parsed).get("schema");
+    if (json == null) return null;
+    String schema = (String) read(json).get("schema");
     StructType columns = schema.isEmpty() ? new StructType() : StructType.fromDDL(schema);
     return new SkippingCommand(
-        text, DataTypeUtils.toAttributes(columns).toList(), statements);
+        text, ScalaInterop.asScala(ScalaInterop.asJava(DataTypeUtils.toAttributes(columns))),
+        statements);
   }
 
-  public scala.collection.immutable.List run(org.apache.spark.sql.SparkSession session) {
-    Object result = statements.call(text, session);
-    if (result instanceof String) reply(result);
-    return ScalaInterop.asScala(((Dataset) result).collectAsList());
+  @Override public List<Row> run(SparkSession session) {
+    StatementCall call = statements.run(text, session);
+    if (call.json() != null) read(call.json());
+    return ScalaInterop.asScala(call.rows().collectAsList());
   }
 
-  /** Python's reply, or the error it names. */
-  private static Map reply(Object json) {
+  /** Reads a reply of Python's; throws the error in it. */
+  private static Map<String, Object> read(String json) {
     try {
-      Map reply = Json.read(((String) json).getBytes(StandardCharsets.UTF_8));
-      if (reply.containsKey("error")) {
-        // AnalysisException is checked, and Scala's `run` declares nothing.
-        org.apache.spark.unsafe.Platform.throwException(error(reply));
-      }
+      Map<String, Object> reply = Json.read(json.getBytes(StandardCharsets.UTF_8));
+      // AnalysisException is checked, and Scala's `run` declares nothing.
+      if (reply.containsKey("error")) Platform.throwException(error(reply));
       return reply;
-    } catch (java.io.IOException unreadable) {
+    } catch (IOException unreadable) {
       throw new IllegalStateException(unreadable);
     }
   }
 
-  private static Throwable error(Map reply) {
-    scala.collection.immutable.Map parameters =
-        scala.collection.immutable.Map$.MODULE$.empty().updated("skipping", reply.get("key"));
+  private static AnalysisException error(Map<String, Object> reply) {
     return new AnalysisException(
-        (String) reply.get("error"), scala.Option.empty(), scala.Option.empty(),
-        scala.Option.empty(), scala.Option.empty(), parameters,
-        new org.apache.spark.QueryContext[0]);
+        (String) reply.get("error"), Option.empty(), Option.empty(), Option.empty(), Option.empty(),
+        Map$.MODULE$.<String, String>empty().updated("skipping", (String) reply.get("key")),
+        new QueryContext[0]);
   }
 
-  public scala.collection.immutable.List output() {
+  @Override public List<Attribute> output() {
     return output;
   }
 
-  public AttributeSet producedAttributes() {
+  @Override public AttributeSet producedAttributes() {
     return outputSet();
   }
 
-  public Statistics stats() {
-    return org.apache.spark.sql.catalyst.plans.logical.Statistics$.MODULE$.DUMMY();
+  @Override public Statistics stats() {
+    return Statistics$.MODULE$.DUMMY();
   }
 
-  public scala.collection.immutable.Map metrics() {
-    return (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty();
+  @Override public scala.collection.immutable.Map<String, SQLMetric> metrics() {
+    return Map$.MODULE$.empty();
   }
 
-  public String productPrefix() {
+  @Override public String productPrefix() {
     return "SkippingIndexCommand";
   }
 
-  public int productArity() {
+  @Override public int productArity() {
     return 3;
   }
 
-  public Object productElement(int i) {
-    return i == 0 ? (Object) text : i == 1 ? (Object) output : (Object) statements;
+  @Override public Object productElement(int i) {
+    return i == 0 ? text : i == 1 ? output : statements;
   }
 
-  public scala.collection.Iterator productIterator() {
-    return scala.runtime.ScalaRunTime$.MODULE$.typedProductIterator(this);
+  @Override public scala.collection.Iterator<Object> productIterator() {
+    return ScalaRunTime$.MODULE$.typedProductIterator(this);
   }
 
-  public boolean canEqual(Object other) {
+  @Override public boolean canEqual(Object other) {
     return other instanceof SkippingCommand;
   }
 
-  public boolean equals(Object other) {
+  @Override public boolean equals(Object other) {
     return this == other;
   }
 
-  public int hashCode() {
+  @Override public int hashCode() {
     return System.identityHashCode(this);
   }
 }

@@ -2,24 +2,25 @@ package rewrite.jvm.parser;
 
 import java.util.regex.Pattern;
 import org.apache.spark.sql.AnalysisException;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.ClassLoaders;
 import rewrite.jvm.bridge.Failures;
+import scala.runtime.AbstractFunction2;
 
 /**
- * A session's SQL parser that knows our statements and passes everything else on untouched.
+ * A session's SQL parser that recognizes our statements and passes on everything else untouched.
  *
- * <p>Parsing checks the text and makes a command; the work is done once, when it is executed.
+ * <p>Parsing only checks the text. The command does its work when Spark executes it.
  */
 public final class SkippingSqlParser extends AbstractParser {
   private static final Pattern WORDS =
       Pattern.compile("skipping|flint|recover|bloomfilter", Pattern.CASE_INSENSITIVE);
 
-  private static final int LONGEST = 1 << 21;
+  private static final int MAX_LENGTH = 1 << 21;
 
   private final StatementCallback statements;
 
@@ -28,7 +29,7 @@ public final class SkippingSqlParser extends AbstractParser {
     this.statements = statements;
   }
 
-  public LogicalPlan parsePlan(String text) throws ParseException {
+  @Override public LogicalPlan parsePlan(String text) throws ParseException {
     try {
       LogicalPlan command = command(text);
       return command == null ? next.parsePlan(text) : command;
@@ -40,34 +41,35 @@ public final class SkippingSqlParser extends AbstractParser {
     }
   }
 
-  protected void passOn(Throwable failure) {
+  @Override protected void passOn(Throwable failure) {
     if (failure instanceof AnalysisException) Platform.throwException(failure);
     Failures.passOn(failure);
   }
 
-  /** Python says whether a text with one of our words is ours; others never leave Java. */
-  protected LogicalPlan command(String text) {
-    // Python refuses a statement that long, and sees by its first words that it is one.
-    String head = text.length() > LONGEST ? text.substring(0, LONGEST) : text;
+  /** Asks Python whether a text with one of our words is a statement; other texts stay in Java. */
+  @Override protected LogicalPlan command(String text) {
+    // Python rejects a longer statement, and recognizes it by its first words.
+    String head = text.length() > MAX_LENGTH ? text.substring(0, MAX_LENGTH) : text;
     return WORDS.matcher(head).find() ? SkippingCommand.parse(head, statements) : null;
   }
 
-  /** What `injectParser` takes. */
-  public static final class Inject extends scala.runtime.AbstractFunction2 {
+  /** The function for `injectParser`. */
+  public static final class Inject
+      extends AbstractFunction2<SparkSession, ParserInterface, ParserInterface> {
     private final StatementCallback statements;
 
     public Inject(StatementCallback statements) {
       this.statements = statements;
     }
 
-    public Object apply(Object session, Object parser) {
+    @Override public ParserInterface apply(SparkSession session, ParserInterface parser) {
       try {
-        ClassLoaders.mend((SparkSession) session);
-        return new SkippingSqlParser((ParserInterface) parser, statements);
+        ClassLoaders.repair(session);
+        return new SkippingSqlParser(parser, statements);
       } catch (Throwable failure) {
-        // Not `forgive`: it reads settings, and those of a session that begins need its parser.
+        // Not `forgive`: it reads settings, and a session that begins needs its parser for them.
         Failures.passOn(failure);
-        return parser; // this session has no statements of ours
+        return parser; // this session does not have our statements
       }
     }
   }

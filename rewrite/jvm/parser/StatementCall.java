@@ -1,77 +1,72 @@
 package rewrite.jvm.parser;
 
 import java.util.UUID;
+import java.util.concurrent.Callable;
 import java.util.function.BiFunction;
-import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.SparkSession;
 import rewrite.jvm.bridge.PythonCallback;
 
 /**
- * One statement: to be parsed, or run in a session, with the class loader of who asked.
+ * One statement that Python parses, or runs in a session, with the class loader of the caller.
  *
- * <p>Python gets this object where a statement is run, and leaves the rows here. As what its call
- * gives back they would not do: Py4J lets go of an object as soon as Python does, which at times is
- * before Java has read the reply that names it.
+ * <p>Python gets this object to run a statement, and gives it the rows. It cannot return them: Py4J
+ * drops an object as soon as Python does, at times before Java has read the reply that names it.
  */
-public final class StatementCall extends scala.runtime.AbstractFunction0
-    implements java.util.concurrent.Callable {
-  private final BiFunction python;
+public final class StatementCall implements Callable<StatementCall> {
+  private final BiFunction<String, StatementCall, String> python;
   private final String text;
   private final SparkSession session;
   private final ClassLoader loader = Thread.currentThread().getContextClassLoader();
   private final String tag = "skipping-statement-" + UUID.randomUUID();
-  private volatile Dataset rows;
+  private volatile String json;
+  private volatile Dataset<Row> rows;
 
-  /** `session` is null where it is only parsed. */
-  StatementCall(BiFunction python, String text, SparkSession session) {
+  /** `session` is null if the statement is only parsed. */
+  StatementCall(
+      BiFunction<String, StatementCall, String> python, String text, SparkSession session) {
     this.python = python;
     this.text = text;
     this.session = session;
   }
 
-  /** The session that it is run in. */
+  /** Returns the session that the statement runs in. */
   public SparkSession session() {
     return session;
   }
 
-  /** Python's answer, while it still holds it. */
-  public void answer(Dataset rows) {
+  /** Takes the rows from Python, while it still has them. */
+  public void answer(Dataset<Row> rows) {
     this.rows = rows;
   }
 
-  /** What its call gave: text in JSON, or the rows. */
-  Object result(Object reply) {
-    return reply == null ? rows : reply;
+  /** Returns Python's reply; null if there is none, as for a statement that gave rows. */
+  String json() {
+    return json;
   }
 
-  /** Cancels the jobs that it has now. */
+  Dataset<Row> rows() {
+    return rows;
+  }
+
+  /** Cancels the jobs that the statement has now. */
   void cancel() {
     if (session != null) session.sparkContext().cancelJobsWithTag(tag);
   }
 
-  public Object call() {
-    return apply();
-  }
-
-  /** Has Python do it; its reply, see `result`. */
-  public Object apply() {
+  /** Calls Python; returns this call, with the result. */
+  @Override public StatementCall call() {
     boolean isApart = session != null && Thread.currentThread() instanceof CallerThread;
-    if (!isApart) return ask();
-    session.sparkContext().addJobTag(tag);
-    try {
-      return ask();
-    } finally {
-      session.sparkContext().removeJobTag(tag);
-    }
-  }
-
-  private Object ask() {
+    if (isApart) session.sparkContext().addJobTag(tag);
     ClassLoader before = Thread.currentThread().getContextClassLoader();
     Thread.currentThread().setContextClassLoader(loader);
     try {
-      return PythonCallback.apply(python, text, session == null ? null : this);
+      json = PythonCallback.apply(python, text, session == null ? null : this);
+      return this;
     } finally {
       Thread.currentThread().setContextClassLoader(before);
+      if (isApart) session.sparkContext().removeJobTag(tag);
     }
   }
 }

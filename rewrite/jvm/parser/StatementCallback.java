@@ -7,7 +7,6 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
@@ -17,50 +16,56 @@ import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.shims.Sessions;
 
 /**
- * Python's half of the statements.
+ * Calls Python for statements.
  *
  * <p>Py4J keeps a connection, and a thread at both ends, for every thread that ever called, and the
- * servers for Connect and JDBC make a thread a query. So threads that Python did not send have
- * others call, which live as long as this JVM. Statements beyond their number wait, see `Place`.
+ * servers for Connect and JDBC make a thread for each query. So a thread that Python did not start
+ * passes its statement to one of the threads here, which live as long as this JVM. If all are busy,
+ * it waits: see `Permit`.
  */
 public final class StatementCallback {
   private static final ExecutorService THREADS =
       new ThreadPoolExecutor(
-          0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(),
-          new Callers());
+          0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue<>(),
+          CallerThread::new);
 
   private static final long PAUSE = 100; // milliseconds
   private static final int PAUSES = 10;
 
-  private volatile BiFunction python;
+  private volatile BiFunction<String, StatementCall, String> python;
   private String secret;
 
-  /** From now on `python` parses (text, null) and runs (text, StatementCall), for those who know
-      the `secret`. */
-  public void connect(BiFunction python, String secret) {
+  /** Sets the function that parses (text, null) and runs (text, StatementCall). It accepts a text
+      only after the `secret`. */
+  public void connect(BiFunction<String, StatementCall, String> python, String secret) {
     this.secret = secret;
     this.python = python; // last: it is volatile
   }
 
-  /** What parsing a text gives, without a session, or running it in one. */
-  Object call(String text, SparkSession session) {
-    if (python == null) throw new IllegalStateException("rewrite.enable was not called");
-    StatementCall call = new StatementCall(python, secret + text, session);
-    if (hasConnection()) return call.result(call.apply());
-    Place place = Place.take(session);
-    Waiting waiting = new Waiting(call, place);
-    try {
-      // Jobs of the statement are of the query: they are cancelled with it, and shown with it.
-      waiting.answer = session == null
-          ? THREADS.submit(call)
-          : Sessions.submit(session, THREADS, call);
-    } finally {
-      if (waiting.answer == null) place.giveBack();
-    }
-    return call.result(waiting.outcome());
+  /** Returns the schema of a statement, or its error, as JSON; null if the text is not ours. */
+  String parse(String text) {
+    return run(text, null).json();
   }
 
-  /** Whether the thread is one of these, or one that Python sent and waits for. */
+  /** Runs a statement; only parses it if the session is null. */
+  StatementCall run(String text, SparkSession session) {
+    if (python == null) throw new IllegalStateException("rewrite.enable was not called");
+    StatementCall call = new StatementCall(python, secret + text, session);
+    if (hasConnection()) return call.call();
+    Permit permit = Permit.acquire(session);
+    Future<StatementCall> result = null;
+    try {
+      // The jobs of the statement belong to the query: Spark cancels and shows them with it.
+      result = session == null
+          ? THREADS.submit(call)
+          : Sessions.submit(session, THREADS, call::call);
+    } finally {
+      if (result == null) permit.release();
+    }
+    return await(call, result, permit);
+  }
+
+  /** Whether the thread is one of ours, or one that Python started and waits for. */
   private static boolean hasConnection() {
     if (Thread.currentThread() instanceof CallerThread) return true;
     StackTraceElement[] stack = Thread.currentThread().getStackTrace();
@@ -68,130 +73,108 @@ public final class StatementCallback {
         && stack[stack.length - 2].getClassName().equals("py4j.ClientServerConnection");
   }
 
-  /** Waits for a statement, and gives its place back when it is over. */
-  private static final class Waiting implements Runnable {
-    private final StatementCall call;
-    private final Place place;
-    private Future answer;
-
-    Waiting(StatementCall call, Place place) {
-      this.call = call;
-      this.place = place;
-    }
-
-    /** Until it is over. Who cancels a query interrupts its thread, and no other: then the jobs of
-        the statement are cancelled, and it ends with them. What goes on for a second, such as a
-        store that does not answer, the query leaves. */
-    Object outcome() {
-      int pauses = -1; // as long as nobody has cancelled it
-      boolean isLeft = false;
-      try {
-        while (true) {
-          try {
-            if (pauses < 0) return answer.get();
-            call.cancel();
-            return answer.get(PAUSE, TimeUnit.MILLISECONDS);
-          } catch (InterruptedException cancelled) {
-            pauses = Math.max(pauses, 0);
-          } catch (TimeoutException goesOn) {
-            if (++pauses < PAUSES) continue;
-            place.leave();
-            THREADS.execute(this);
-            isLeft = true;
-            Platform.throwException(new InterruptedException("the statement was cancelled"));
-          } catch (ExecutionException failure) {
-            Platform.throwException(failure.getCause());
-          }
-        }
-      } finally {
-        if (!isLeft) place.giveBack();
-        if (pauses >= 0) Thread.currentThread().interrupt();
-      }
-    }
-
-    /** Waits for what was left, which is to start no job any more. */
-    public void run() {
-      try {
-        while (!answer.isDone()) {
+  /** Waits for a statement. Cancelling a query interrupts its thread, and no other one. Then this
+      cancels the jobs of the statement, which ends with them. After a second it stops waiting, as
+      for a store that does not respond. */
+  private static StatementCall await(
+      StatementCall call, Future<StatementCall> result, Permit permit) {
+    int pauses = -1; // until the query is cancelled
+    boolean isAbandoned = false;
+    try {
+      while (true) {
+        try {
+          if (pauses < 0) return result.get();
           call.cancel();
-          Thread.sleep(PAUSE);
+          return result.get(PAUSE, TimeUnit.MILLISECONDS);
+        } catch (InterruptedException cancelled) {
+          pauses = Math.max(pauses, 0);
+        } catch (TimeoutException running) {
+          if (++pauses < PAUSES) continue;
+          permit.moveToAbandoned();
+          THREADS.execute(() -> cancelUntilDone(call, result, permit));
+          isAbandoned = true;
+          Platform.throwException(new InterruptedException("the statement was cancelled"));
+        } catch (ExecutionException failure) {
+          Platform.throwException(failure.getCause());
         }
-      } catch (Exception ended) {
-        // Spark has stopped.
-      } finally {
-        place.giveBack();
       }
+    } finally {
+      if (!isAbandoned) permit.release();
+      if (pauses >= 0) Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Waits for an abandoned statement, and cancels each job that it still starts. */
+  private static void cancelUntilDone(StatementCall call, Future<?> result, Permit permit) {
+    try {
+      while (!result.isDone()) {
+        call.cancel();
+        Thread.sleep(PAUSE);
+      }
+    } catch (Exception stopped) {
+      // Spark has stopped.
+    } finally {
+      permit.release();
     }
   }
 
   /**
    * The right to run one statement, or to parse one.
    *
-   * <p>A session has few of all places, so that one client cannot keep the others waiting. A
-   * statement that was cancelled and still goes on makes room for those of other sessions, but
-   * counts for its own until it ends: else a client could start any number of threads.
+   * <p>A session gets few of all permits, so that one client cannot block the others. A cancelled
+   * statement that still runs frees its permit for other sessions, but counts for its own session
+   * until it ends; otherwise a client could start any number of threads.
    */
-  private static final class Place {
-    private static final int AT_ONCE = 32;
-    private static final int OF_SESSION = 4;
-    private static final Semaphore PARSING = new Semaphore(AT_ONCE, true);
-    private static final Semaphore RUNNING = new Semaphore(AT_ONCE, true);
-    private static final Semaphore LEFT = new Semaphore(2 * AT_ONCE);
-    private static final Map SESSIONS = new WeakHashMap();
+  private static final class Permit {
+    private static final int ALL = 32;
+    private static final int PER_SESSION = 4;
+    private static final Semaphore PARSING = new Semaphore(ALL, true);
+    private static final Semaphore RUNNING = new Semaphore(ALL, true);
+    private static final Semaphore ABANDONED = new Semaphore(2 * ALL);
+    private static final Map<SparkSession, Semaphore> SESSIONS = new WeakHashMap<>();
 
     private final Semaphore ofSession;
     private Semaphore ofAll;
 
-    private Place(Semaphore ofSession, Semaphore ofAll) {
+    private Permit(Semaphore ofSession, Semaphore ofAll) {
       this.ofSession = ofSession;
       this.ofAll = ofAll;
     }
 
-    /** Waits for a place to run in a session; without one, to parse. */
-    static Place take(SparkSession session) {
-      Semaphore ofSession = session == null ? null : of(session);
-      Semaphore ofAll = session == null ? PARSING : RUNNING;
+    /** Waits for a permit to run in a session; to parse, if the session is null. */
+    static Permit acquire(SparkSession session) {
+      Permit permit =
+          session == null ? new Permit(null, PARSING) : new Permit(of(session), RUNNING);
       try {
-        if (ofSession != null) ofSession.acquire();
+        if (permit.ofSession != null) permit.ofSession.acquire();
         try {
-          ofAll.acquire();
+          permit.ofAll.acquire();
         } catch (InterruptedException cancelled) {
-          if (ofSession != null) ofSession.release();
+          if (permit.ofSession != null) permit.ofSession.release();
           throw cancelled;
         }
       } catch (InterruptedException cancelled) {
         Platform.throwException(cancelled);
       }
-      return new Place(ofSession, ofAll);
+      return permit;
     }
 
     private static Semaphore of(SparkSession session) {
       synchronized (SESSIONS) {
-        Semaphore found = (Semaphore) SESSIONS.get(session);
-        if (found == null) {
-          found = new Semaphore(OF_SESSION, true);
-          SESSIONS.put(session, found);
-        }
-        return found;
+        return SESSIONS.computeIfAbsent(session, key -> new Semaphore(PER_SESSION, true));
       }
     }
 
-    /** Lets others run, unless too many cancelled statements go on already. */
-    void leave() {
-      if (!LEFT.tryAcquire()) return;
+    /** Lets others run, unless too many abandoned statements still run. */
+    void moveToAbandoned() {
+      if (!ABANDONED.tryAcquire()) return;
       ofAll.release();
-      ofAll = LEFT;
+      ofAll = ABANDONED;
     }
 
-    void giveBack() {
+    void release() {
       ofAll.release();
       if (ofSession != null) ofSession.release();
-    }
-  }
-
-  private static final class Callers implements ThreadFactory {
-    public Thread newThread(Runnable work) {
-      return new CallerThread(work);
     }
   }
 }

@@ -8,6 +8,6 @@ import rewrite.jvm.bridge.MessageWriter;
 public record ColumnRef(String identity, String name, String type) {
   /** Refer to the column at a path of names. */
   public static ColumnRef of(String identity, List<String> path, DataType type) {
-    return new ColumnRef(identity, MessageWriter.dotted(path), type.catalogString());
+    return new ColumnRef(identity, MessageWriter.joinPath(path), type.catalogString());
   }
 }

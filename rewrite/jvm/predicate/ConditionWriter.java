@@ -1,5 +1,7 @@
 package rewrite.jvm.predicate;
 
+import static rewrite.jvm.bridge.MessageWriter.node;
+
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -81,15 +83,5 @@ final class ConditionWriter {
 
   private Map<String, Object> write(Literal literal) {
     return writer.values(literal.dataType(), List.of(literal.value()));
-  }
-
-  /** Build an object from names and values in turn; leaves out names without a value. */
-  private static Map<String, Object> node(String op, Object... entries) {
-    Map<String, Object> out = new LinkedHashMap<>();
-    out.put(Protocol.OP, op);
-    for (int i = 0; i < entries.length; i += 2) {
-      if (entries[i + 1] != null) out.put((String) entries[i], entries[i + 1]);
-    }
-    return out;
   }
 }

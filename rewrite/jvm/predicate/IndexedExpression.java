@@ -62,7 +62,7 @@ public final class IndexedExpression {
       return;
     }
     String setting = ExpressionText.findChangedSetting(session.conf());
-    ColumnResolver resolver = path -> (String) identities.get(MessageWriter.dotted(path));
+    ColumnResolver resolver = path -> (String) identities.get(MessageWriter.joinPath(path));
     text = ExpressionText.of(optimized, resolver);
     refusal = setting != null ? setting + " is not as by default" : text.refusal();
   }
@@ -143,7 +143,7 @@ public final class IndexedExpression {
   private static Expression over(Expression e, Map<?, ?> flat) {
     List<String> path = Conditions.path(e);
     if (path != null) {
-      return UnresolvedAttribute$.MODULE$.quoted((String) flat.get(MessageWriter.dotted(path)));
+      return UnresolvedAttribute$.MODULE$.quoted((String) flat.get(MessageWriter.joinPath(path)));
     }
     return e.mapChildren(child -> over(child, flat));
   }

@@ -24,6 +24,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
+import rewrite.jvm.bridge.Request;
 
 /**
  * Translates the filters of a scan and the keys of joins into one condition, exactly: a filter
@@ -47,15 +48,13 @@ public final class PredicateEncoder {
   }
 
   /** Write the request for the files of a table that filters and the keys of joins prune. */
-  public static byte[] question(
+  public static byte[] request(
       String table, IndexedColumns columns, List<Expression> filters,
       List<? extends KeyValues> keys, List<Tuples> tuples) {
     Condition condition = new PredicateEncoder(columns).encode(filters, keys, tuples);
     MessageWriter writer = new MessageWriter();
-    Map<String, Object> request = MessageWriter.question(Protocol.PRUNED);
-    request.put(Protocol.TABLE, table);
-    request.put(Protocol.FILTERS, new ConditionWriter(writer).write(condition));
-    return writer.message(request);
+    return writer.message(
+        new Request.FindPrunable(table, new ConditionWriter(writer).write(condition)));
   }
 
   private Condition encode(

@@ -1,13 +1,13 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
-import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.catalyst.trees.CurrentOrigin$;
 import org.apache.spark.sql.execution.ColumnarRule;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.ProjectExec;
@@ -29,7 +29,7 @@ import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 
 /**
- * Prunes the scans whose table has an index: puts a PrunedFileIndex, or a PrunedBatchScan, behind
+ * Prunes the scans of tables with an index: puts a PrunedFileIndex, or a PrunedBatchScan, behind
  * them.
  *
  * <pre>
@@ -45,13 +45,13 @@ import rewrite.jvm.source.ScanSource;
  * execution on and off. A swap in the logical plan would lose Delta's deletion-vector filter, which
  * matches on the class of the file index, and deleted rows would come back.
  *
- * <p>The dynamic-pruning expressions of JoinPruningRule end here, whatever becomes of the scan: one
- * left in a filter fails on executors where Spark does not generate code. (A connector's scan has
- * them itself, as runtime filters, and there they do no harm.) With adaptive execution this rule
- * sees a stage when it is about to run: keys are collected, and become plain values. Without, it
- * sees the whole plan long before, and they are collected when files are listed.
+ * <p>The rule always removes the dynamic-pruning expressions of JoinPruningRule from filters:
+ * without code generation, one that is left in a filter fails on executors. (In a connector's scan
+ * they are runtime filters, and harmless.) With adaptive execution this rule sees a stage when it
+ * is about to run, collects the keys, and turns them into plain values. Without, it sees the whole
+ * plan long before, and keys are collected when files are listed.
  */
-public final class FilePruningRule extends Rule {
+public final class FilePruningRule extends Rule<SparkPlan> {
   private static final String FAILED = "pruning it failed: ";
 
   private final IndexClient client;
@@ -59,7 +59,19 @@ public final class FilePruningRule extends Rule {
   private final PhysicalScans scans;
   private final boolean runs;
 
-  /** `runs` false: the plan is only looked at, nothing is collected. */
+  /** What becomes of a scan. */
+  private enum Outcome {
+    /** Neither an index nor the table's statistics can prune the scan; explain has the reason. */
+    NOT_ELIGIBLE,
+    /** The query has no condition or key for the scan. */
+    NOTHING_TO_LOOK_UP,
+    /** The scan is pruned now, by the conditions and by the keys that can be collected. */
+    LOOK_UP_NOW,
+    /** Spark computes keys or subqueries later: the scan is pruned when its files are listed. */
+    LOOK_UP_WHEN_KEYS_ARRIVE
+  }
+
+  /** If not `runs`, the plan is only explained, and no key is collected. */
   public FilePruningRule(
       IndexClient client, PruningFeedback feedback, PhysicalScans scans, boolean runs) {
     this.client = client;
@@ -68,258 +80,249 @@ public final class FilePruningRule extends Rule {
     this.runs = runs;
   }
 
-  public String ruleName() {
+  /** Returns the function for `injectColumnar`. Spark runs the rule before it inserts transitions
+      between rows and columns. */
+  public scala.Function1<SparkSession, ColumnarRule> inject() {
+    ColumnarRule columnar = new Columnar(this);
+    return session -> columnar;
+  }
+
+  @Override public String ruleName() {
     return "rewrite.FilePruningRule";
   }
 
-  public TreeNode apply(TreeNode plan) {
+  @Override public SparkPlan apply(SparkPlan plan) {
     try {
-      client.planned();
-      return ((SparkPlan) plan).transformDown(new Pass((SparkPlan) plan));
+      client.countPlan();
+      return new Pass(plan).visit(plan);
     } catch (Throwable failure) {
-      return withoutKeys((SparkPlan) plan, FAILED + Failures.forgive(failure));
+      return removeKeys(plan, FAILED + Failures.forgive(failure));
     }
   }
 
-  /** The plan as it is, less the expressions of JoinPruningRule; its scans have the reason. */
-  private SparkPlan withoutKeys(SparkPlan plan, String reason) {
+  /** Returns a plan without the expressions of JoinPruningRule; its scans have the reason. */
+  private SparkPlan removeKeys(SparkPlan plan, String reason) {
     if (scans.of(plan) != null) ScanNotes.unpruned(plan, reason);
-    List children = ScalaInterop.asJava(plan.children());
-    boolean changed = false;
-    for (int i = 0; i < children.size(); i++) {
-      SparkPlan child = withoutKeys((SparkPlan) children.get(i), reason);
-      changed |= child != children.get(i);
-      children.set(i, child);
-    }
-    SparkPlan now =
-        changed ? plan.withNewChildren(ScalaInterop.asScala(children)) : plan;
-    return now instanceof FilterExec ? withoutKeys((FilterExec) now) : now;
+    SparkPlan out = plan.mapChildren(child -> removeKeys(child, reason));
+    if (!(out instanceof FilterExec filter)) return out;
+    List<Expression> conditions = Conditions.conjuncts(filter.condition());
+    if (!conditions.removeIf(each -> Conditions.dynamic(each) != null)) return filter;
+    if (conditions.isEmpty()) return filter.child();
+    FilterExec remaining = filter.copy(Conditions.conjunction(conditions), filter.child());
+    remaining.copyTagsFrom(filter);
+    return remaining;
   }
 
-  private static SparkPlan withoutKeys(FilterExec filter) {
-    List kept = new ArrayList();
-    List conditions = Conditions.conjuncts(filter.condition());
-    for (int i = 0; i < conditions.size(); i++) {
-      if (Conditions.dynamic((Expression) conditions.get(i)) == null) kept.add(conditions.get(i));
-    }
-    if (kept.size() == conditions.size()) return filter;
-    if (kept.isEmpty()) return filter.child();
-    FilterExec now = filter.copy(Conditions.conjunction(kept), filter.child());
-    now.copyTagsFrom(filter);
-    return now;
+  private static boolean hasJoin(SparkPlan plan) {
+    return plan instanceof BroadcastHashJoinExec
+        || children(plan).stream().anyMatch(FilePruningRule::hasJoin);
   }
 
-  private static boolean joins(SparkPlan plan) {
-    if (plan instanceof BroadcastHashJoinExec) return true;
-    List children = ScalaInterop.asJava(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      if (joins((SparkPlan) children.get(i))) return true;
-    }
-    return false;
+  private static List<SparkPlan> children(SparkPlan plan) {
+    return ScalaInterop.asJava(plan.children());
   }
 
   /** One walk over one plan: visits filters, and the scans under them, from the root down. */
-  private final class Pass extends scala.runtime.AbstractPartialFunction {
+  private final class Pass {
     private final SparkPlan plan;
-    private final Map tops = new IdentityHashMap();
+    private final Map<SparkPlan, TopRows> tops = new IdentityHashMap<>();
 
     Pass(SparkPlan plan) {
       this.plan = plan;
       addTops(plan);
     }
 
-    public boolean isDefinedAt(Object node) {
-      return node instanceof FilterExec || unpruned(node) != null;
-    }
-
-    public Object applyOrElse(Object node, scala.Function1 otherwise) {
-      if (node instanceof FilterExec) return filter((FilterExec) node);
-      PhysicalScan scan = unpruned(node);
-      return scan == null ? otherwise.apply(node) : alone(scan);
-    }
-
-    private PhysicalScan unpruned(Object node) {
-      PhysicalScan scan = scans.of(node);
-      return scan == null || scan.isPruned() ? null : scan;
-    }
-
-    /** Adds of each scan what an order wants of it. */
+    /** Finds the scans of which an order needs only the first rows. */
     private void addTops(SparkPlan plan) {
       TopRows top = TopRows.of(plan);
       if (top != null) tops.put(top.scan(), top);
-      List children = ScalaInterop.asJava(plan.children());
-      for (int i = 0; i < children.size(); i++) {
-        addTops((SparkPlan) children.get(i));
-      }
+      children(plan).forEach(this::addTops);
     }
 
-    /** `above` are conditions directly above the scan, `keys` those found there; keys that the scan
-        has itself are added. */
-    private SparkPlan prune(PhysicalScan scan, List above, List keys) {
+    /** Does what `transformDown` does, with `replace`. */
+    SparkPlan visit(SparkPlan node) {
+      SparkPlan out = CurrentOrigin$.MODULE$.withOrigin(node.origin(), () -> replace(node));
+      if (out != node) out.copyTagsFrom(node);
+      return out.mapChildren(this::visit);
+    }
+
+    private SparkPlan replace(SparkPlan node) {
+      if (node instanceof FilterExec filter) return replaceFilter(filter);
+      PhysicalScan scan = scans.of(node);
+      return scan == null || scan.isPruned() ? node : replaceScan(scan);
+    }
+
+    /** Prunes a scan by the conditions directly above it, and by keys: those in a filter above, and
+        those that the scan has itself, which are added. */
+    private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keys) {
+      SparkPlan node = scan.node();
       try {
         ScanSource read = scan.read();
-        List filters = scan.filters(above);
-        if (read == null) {
-          return ScanNotes.unpruned(scan.node(), scans.refusal(scan, read, filters, keys));
+        List<Expression> filters = scan.filters(above);
+        if (read != null) {
+          recordPredicates(node, read, filters);
+          keys.addAll(scan.keys());
+          if (!scan.filtersRows()) keys.forEach(JoinKeySet::keepRows);
         }
-        noteAsked(scan.node(), read, filters);
-        keys.addAll(scan.keys());
-        for (int i = 0; i < keys.size() && !scan.filtersRows(); i++) {
-          ((JoinKeySet) keys.get(i)).keepRows();
-        }
-        // With keys, or values that are still to come, other files are left out later.
-        boolean isWhole = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
-        TopRows top = isWhole ? scans.known(read, (TopRows) tops.get(scan.node())) : null;
-        boolean due = true;
-        boolean something = !filters.isEmpty() || top != null;
-        for (int i = 0; i < keys.size(); i++) {
-          due &= ((JoinKeySet) keys.get(i)).isDue();
-          something |= ((JoinKeySet) keys.get(i)).column() != null;
-        }
+        TopRows top = findTop(node, read, filters, keys);
         String refusal = top == null ? scans.refusal(scan, read, filters, keys) : null;
-        if (refusal != null) return ScanNotes.unpruned(scan.node(), refusal);
-        if (!something) return asItIs(scan, keys);
-        if (runs && due) {
-          scans.collect(read, keys);
-          for (int i = 0; i < keys.size(); i++) {
-            ((JoinKeySet) keys.get(i)).keepIfJoined(plan, scan.node());
+        Outcome outcome =
+            refusal != null ? Outcome.NOT_ELIGIBLE : choose(read, filters, keys, top);
+        return switch (outcome) {
+          case NOT_ELIGIBLE -> ScanNotes.unpruned(node, refusal);
+          case NOTHING_TO_LOOK_UP -> leaveUnchanged(scan, read, keys);
+          case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
+            boolean collects = runs && areDue(keys);
+            if (collects) filters.addAll(collect(node, read, keys));
+            ScanPruning pruning = scans.pruning(read, filters, keys, top);
+            if (collects) pruning.setCollected();
+            if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
+            yield scan.prune(pruning, outcome == Outcome.LOOK_UP_WHEN_KEYS_ARRIVE);
           }
-          filters.addAll(TupleKeys.conditions(keys, client.maxBytes()));
-        }
-        ScanPruning pruning = scans.pruning(read, filters, keys, top);
-        if (runs && due) pruning.setCollected();
-        boolean waits = runs && (!due || pruning.waitsForValues());
-        if (!waits) pruning.ask();
-        return scan.pruned(pruning, waits);
+        };
       } catch (Throwable failure) {
-        keys.clear(); // they may not be those of the join: that was still to be found out
-        return ScanNotes.unpruned(scan.node(), FAILED + Failures.forgive(failure));
+        keys.clear(); // they may not be the join's own
+        return ScanNotes.unpruned(node, FAILED + Failures.forgive(failure));
       }
     }
 
-    private void noteAsked(SparkPlan scan, ScanSource read, List filters) {
+    private Outcome choose(
+        ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
+      boolean hasKeys = keys.stream().anyMatch(set -> set.column() != null);
+      if (filters.isEmpty() && top == null && !hasKeys) return Outcome.NOTHING_TO_LOOK_UP;
+      boolean waits = runs && (!areDue(keys) || scans.haveLateValues(read, filters));
+      return waits ? Outcome.LOOK_UP_WHEN_KEYS_ARRIVE : Outcome.LOOK_UP_NOW;
+    }
+
+    private static boolean areDue(List<JoinKeySet> keys) {
+      return keys.stream().allMatch(JoinKeySet::isDue);
+    }
+
+    /** Returns the first rows that an order needs of a scan, or null. If there are keys, or values
+        are still to come, files are pruned later, and then other ones have the first rows. */
+    private TopRows findTop(
+        SparkPlan node, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
+      boolean isFinal = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
+      TopRows top = isFinal ? tops.get(node) : null;
+      return scans.canUse(top, read) ? top : null;
+    }
+
+    /** Collects keys, and returns the conditions for the tuples among them. */
+    private List<Expression> collect(SparkPlan node, ScanSource read, List<JoinKeySet> keys) {
+      scans.collect(read, keys);
+      keys.forEach(set -> set.keepIfJoined(plan, node));
+      return TupleKeys.conditions(keys, client.maxBytes());
+    }
+
+    private void recordPredicates(SparkPlan scan, ScanSource read, List<Expression> filters) {
       if (!client.isOn()) return;
       try {
-        List leaves = AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
-        // A scan is visited below its filter, and once more by itself.
+        List<Map<String, Object>> leaves =
+            AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
+        // A scan is visited with the filter above it, and once more alone.
         if (!leaves.isEmpty()) ScanNotes.asked(scan, read.table(), leaves);
       } catch (Throwable failure) {
         Failures.passOn(failure);
-        // ANALYZE knows of one question less.
+        // ANALYZE lacks one lookup.
       }
     }
 
-    /** A scan with nothing to ask: changed, it would differ from copies that Spark reads with
-        it. */
-    private SparkPlan asItIs(PhysicalScan scan, List keys) {
-      for (int i = 0; i < keys.size(); i++) {
-        ScanNotes.add(scan.node(), ((JoinKeySet) keys.get(i)).reason());
-      }
-      List none = new ArrayList();
-      return ScanNotes.unpruned(scan.node(), scans.refusal(scan, scan.read(), none, none));
+    /** Leaves a scan without conditions unchanged: Spark reads equal scans once. */
+    private SparkPlan leaveUnchanged(PhysicalScan scan, ScanSource read, List<JoinKeySet> keys) {
+      keys.forEach(set -> ScanNotes.add(scan.node(), set.reason()));
+      return ScanNotes.unpruned(
+          scan.node(), scans.refusal(scan, read, List.of(), List.of()));
     }
 
-    /** A filter without the expressions of JoinPruningRule, and the scan under it with their
-        keys. */
-    private SparkPlan filter(FilterExec filter) {
-      List kept = new ArrayList();
-      List keys = new ArrayList();
-      List conditions = Conditions.conjuncts(filter.condition());
-      for (int i = 0; i < conditions.size(); i++) {
-        Expression condition = (Expression) conditions.get(i);
+    /** Removes the expressions of JoinPruningRule from a filter, and prunes the scan under it by
+        their keys. */
+    private SparkPlan replaceFilter(FilterExec filter) {
+      List<Expression> remaining = new ArrayList<>();
+      List<JoinKeySet> keys = new ArrayList<>();
+      for (Expression condition : Conditions.conjuncts(filter.condition())) {
         JoinKeySet set = JoinKeySet.of(condition, feedback);
         if (set == null) {
-          kept.add(condition);
+          remaining.add(condition);
         } else {
           keys.add(set);
         }
       }
-      boolean stripped = !keys.isEmpty();
-      SparkPlan child = under(filter.child(), first(kept), keys);
-      if (!stripped && child == filter.child()) return filter;
-      addRows(keys, kept);
-      return kept.isEmpty() ? child : filter.copy(Conditions.conjunction(kept), child);
+      boolean hasKeys = !keys.isEmpty();
+      SparkPlan child = pruneBelow(filter.child(), takeRepeatable(remaining), keys);
+      if (!hasKeys && child == filter.child()) return filter;
+      remaining.addAll(createRowFilters(keys));
+      return remaining.isEmpty()
+          ? child
+          : filter.copy(Conditions.conjunction(remaining), child);
     }
 
-    /** The conditions of a filter that are evaluated before anything random, or that counts: what
-        leaves out rows before that would change it. */
-    private static List first(List conditions) {
+    /** Returns the conditions that a filter evaluates before a random or counting one, whose result
+        would change if rows were dropped before it. */
+    private static List<Expression> takeRepeatable(List<Expression> conditions) {
       int end = 0;
-      while (end < conditions.size() && ((Expression) conditions.get(end)).deterministic()) end++;
-      return new ArrayList(conditions.subList(0, end));
+      while (end < conditions.size() && conditions.get(end).deterministic()) end++;
+      return new ArrayList<>(conditions.subList(0, end));
     }
 
-    /** A filter's child with the keys in its scan: Delta puts a filter of its own in between. */
-    private SparkPlan under(SparkPlan child, List above, List keys) {
+    /** Prunes the scan below a filter; Delta puts a filter of its own in between. `above` is null
+        if no condition above applies to the scan's columns. */
+    private SparkPlan pruneBelow(
+        SparkPlan child, List<Expression> above, List<JoinKeySet> keys) {
       PhysicalScan scan = scans.of(child);
       if (scan != null) {
-        // Else it is visited later, by itself or under a filter of its own.
-        boolean now = scan.hasFilters() ? !keys.isEmpty() : above != null;
-        return now && !scan.isPruned() ? prune(scan, above, keys) : child;
+        // Otherwise the scan is visited later, alone or under another filter.
+        boolean isReady = scan.hasFilters() ? !keys.isEmpty() : above != null;
+        return isReady && !scan.isPruned() ? prune(scan, above, keys) : child;
       }
-      if (!(child instanceof ProjectExec) && !(child instanceof FilterExec)) return child;
-      // A column above a projection need not be the scan's of that name.
-      if (child instanceof ProjectExec) above = null;
-      if (child instanceof FilterExec && above != null) {
-        Expression condition = ((FilterExec) child).condition();
-        if (!condition.deterministic()) above.clear();
-        above.addAll(first(Conditions.conjuncts(condition)));
-      }
-      SparkPlan below = child.children().apply(0);
-      SparkPlan now = under(below, above, keys);
-      return now == below
+      List<Expression> conditions = null;
+      if (child instanceof FilterExec filter) {
+        if (above != null) {
+          conditions = filter.condition().deterministic() ? above : new ArrayList<>();
+          conditions.addAll(takeRepeatable(Conditions.conjuncts(filter.condition())));
+        }
+      } else if (!(child instanceof ProjectExec)) {
+        return child;
+      } // else: a column above a projection may differ from the scan's column of that name
+      SparkPlan below = child.children().head();
+      SparkPlan pruned = pruneBelow(below, conditions, keys);
+      return pruned == below
           ? child
-          : child.withNewChildren(ScalaInterop.asScala(Collections.singletonList(now)));
+          : child.withNewChildren(ScalaInterop.asScala(List.of(pruned)));
     }
 
-    /** A scan without a filter of the query's on top. */
-    private SparkPlan alone(PhysicalScan scan) {
-      List keys = new ArrayList();
-      List rows = new ArrayList();
-      SparkPlan now = prune(scan, new ArrayList(), keys);
-      if (now != scan.node()) addRows(keys, rows);
-      return rows.isEmpty() ? now : new FilterExec(Conditions.conjunction(rows), now);
+    /** Prunes a scan without a filter above. */
+    private SparkPlan replaceScan(PhysicalScan scan) {
+      List<JoinKeySet> keys = new ArrayList<>();
+      SparkPlan out = prune(scan, new ArrayList<>(), keys);
+      List<Expression> rows = out == scan.node() ? List.of() : createRowFilters(keys);
+      return rows.isEmpty() ? out : new FilterExec(Conditions.conjunction(rows), out);
     }
 
-    /** Adds what drops rows without a partner before they are shuffled. A join in the same stage
-        does so by itself, with the same broadcast. */
-    private void addRows(List keys, List conditions) {
-      if (!(plan instanceof ShuffleExchangeLike)) return;
-      for (int i = 0; i < keys.size(); i++) {
-        JoinKeySet set = (JoinKeySet) keys.get(i);
-        if (!set.dropsRows() || set.isBroadcast() && joins(plan)) continue;
+    /** Returns conditions that drop rows without a partner before they are shuffled. A join in the
+        same stage drops them itself, with the same broadcast. */
+    private List<Expression> createRowFilters(List<JoinKeySet> keys) {
+      List<Expression> out = new ArrayList<>();
+      if (!(plan instanceof ShuffleExchangeLike)) return out;
+      for (JoinKeySet set : keys) {
+        if (!set.dropsRows() || set.isBroadcast() && hasJoin(plan)) continue;
         try {
-          conditions.add(RuntimeRowFilter.rows(set.column(), set.values()));
+          out.add(RuntimeRowFilter.rows(set.column(), set.values()));
         } catch (RuntimeException failure) {
           // The join drops them later.
         }
       }
+      return out;
     }
   }
 
-  /** What `injectColumnar` takes: gives each session the rule. */
-  public static final class Inject extends scala.runtime.AbstractFunction1 {
-    private final ColumnarRule columnar;
-
-    public Inject(FilePruningRule rule) {
-      columnar = new Columnar(rule);
-    }
-
-    public Object apply(Object session) {
-      return columnar;
-    }
-  }
-
-  /** The rule in the form that Spark runs before it inserts row-to-column transitions. */
   private static final class Columnar extends ColumnarRule {
-    private final Rule rule;
+    private final Rule<SparkPlan> rule;
 
-    Columnar(Rule rule) {
-      super();
+    Columnar(Rule<SparkPlan> rule) {
       this.rule = rule;
     }
 
-    public Rule preColumnarTransitions() {
+    @Override public Rule<SparkPlan> preColumnarTransitions() {
       return rule;
     }
   }

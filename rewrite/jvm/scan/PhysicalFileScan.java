@@ -1,9 +1,8 @@
 package rewrite.jvm.scan;
 
-import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
@@ -38,65 +37,70 @@ final class PhysicalFileScan extends PhysicalScan {
     this.feedback = feedback;
   }
 
-  public SparkPlan node() {
+  @Override public SparkPlan node() {
     return scan;
   }
 
-  public ScanSource read() {
-    return FileScans.isStream(scan) ? null : ScanSources.of(scan.relation(), client);
+  @Override public ScanSource read() {
+    return isOfStream() ? null : ScanSources.of(scan.relation(), client);
   }
 
-  public boolean isPruned() {
-    return scan.relation().location() instanceof PrunedFileIndex;
+  @Override public boolean isPruned() {
+    return location() instanceof PrunedFileIndex;
   }
 
-  boolean isOfCommand() {
+  private FileIndex location() {
+    return scan.relation().location();
+  }
+
+  @Override boolean isOfCommand() {
     return ScanSources.isOfCommand(scan.relation());
   }
 
-  boolean isStreamed() {
+  @Override boolean isOfStream() {
     return FileScans.isStream(scan);
   }
 
-  public boolean isIndexable() {
+  @Override public boolean isIndexable() {
     return scan.relation().fileFormat() instanceof ParquetFileFormat
         && !name().contains("/_delta_log");
   }
 
   /** Delta counts the rows of a MERGE's source only if the table has rows for its join. */
-  boolean filtersRows() {
+  @Override boolean filtersRows() {
     return super.filtersRows() && !isOfCommand();
   }
 
-  public boolean hasFilters() {
+  @Override boolean hasFilters() {
     return true;
   }
 
-  public List filters(List above) {
-    List filters = ScalaInterop.asJava(scan.partitionFilters());
-    filters.addAll(ScalaInterop.asJava(scan.dataFilters()));
-    for (Iterator each = filters.iterator(); each.hasNext(); ) {
-      // Spark's own, and ours that `keys` gives.
-      if (Conditions.dynamic((Expression) each.next()) != null) each.remove();
-    }
+  @Override public List<Expression> filters(List<Expression> above) {
+    List<Expression> filters = partitionFilters();
+    filters.addAll(dataFilters());
+    filters.removeIf(each -> Conditions.dynamic(each) != null); // Spark's, and those of `keys`
     return filters;
   }
 
-  /** Those of partition columns: Spark takes them for its own, and would collect them whatever
-      their size, and fail where that fails. */
-  public List keys() {
-    List out = new ArrayList();
-    List filters = ScalaInterop.asJava(scan.partitionFilters());
-    for (int i = 0; i < filters.size(); i++) {
-      if (isOurs((Expression) filters.get(i))) {
-        out.add(JoinKeySet.of((Expression) filters.get(i), feedback));
-      }
-    }
-    return out;
+  private List<Expression> partitionFilters() {
+    return ScalaInterop.asJava(scan.partitionFilters());
   }
 
-  /** Without adaptive execution one that reads its dimension again has lost its name, but Spark
-      makes none of these unless told to. */
+  private List<Expression> dataFilters() {
+    return ScalaInterop.asJava(scan.dataFilters());
+  }
+
+  /** Returns the keys of partition columns: Spark takes their filters for its own, would collect
+      the keys whatever their size, and would fail if that fails. */
+  @Override List<JoinKeySet> keys() {
+    return partitionFilters().stream()
+        .filter(this::isOurs)
+        .map(filter -> JoinKeySet.of(filter, feedback))
+        .toList();
+  }
+
+  /** Whether a filter is from JoinPruningRule. Without adaptive execution, a filter that reads its
+      dimension again has another id, but Spark creates such filters only if told to. */
   private boolean isOurs(Expression filter) {
     JoinKeySet set = JoinKeySet.of(filter, feedback);
     return set != null
@@ -105,99 +109,90 @@ final class PhysicalFileScan extends PhysicalScan {
             || !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly());
   }
 
-  public SparkPlan pruned(ScanPruning pruning, boolean waits) {
+  @Override SparkPlan prune(ScanPruning pruning, boolean waits) {
     HadoopFsRelation old = scan.relation();
     PrunedFileIndex location =
         new PrunedFileIndex(old.location(), (FileSource) pruning.read(), pruning);
     HadoopFsRelation relation = old.copy(
         location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
         old.options(), old.sparkSession());
-    List filters = ScalaInterop.asJava(scan.dataFilters());
+    List<Expression> filters = dataFilters();
     boolean collects = waits && !pruning.isCollected();
-    filters.addAll(collects ? awaited(pruning.keys()) : ranges(pruning.keys()));
-    List partitionFilters = ScalaInterop.asJava(scan.partitionFilters());
-    for (Iterator each = partitionFilters.iterator(); each.hasNext(); ) {
-      if (isOurs((Expression) each.next())) each.remove();
-    }
-    FileSourceScanExec now =
+    filters.addAll(collects ? createAwaited(pruning.keys()) : createRanges(pruning.keys()));
+    List<Expression> partitionFilters = partitionFilters();
+    partitionFilters.removeIf(this::isOurs);
+    FileSourceScanExec copy =
         FileScans.copy(
             scan, relation, ScalaInterop.asScala(partitionFilters), ScalaInterop.asScala(filters));
-    now.copyTagsFrom(scan);
-    return now;
+    copy.copyTagsFrom(scan);
+    return copy;
   }
 
-  /** What Spark is to wait for before it lists the files. Only broadcasts: should reading a
-      dimension again fail, the query must not. */
-  private static List awaited(List keys) {
-    List out = new ArrayList();
-    for (int i = 0; i < keys.size(); i++) {
-      JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.isBroadcast()) out.add(new DynamicPruningExpression(set.expression()));
-    }
-    return out;
+  /** Returns filters that Spark computes before it lists the files. They have broadcasts only: if
+      reading a dimension again fails, the query must not. */
+  private static List<Expression> createAwaited(List<JoinKeySet> keys) {
+    return keys.stream()
+        .filter(JoinKeySet::isBroadcast)
+        .<Expression>map(set -> new DynamicPruningExpression(set.expression()))
+        .toList();
   }
 
-  /** What the reader is to skip row groups and pages by. Files have no partition columns: to the
-      reader they would be null in each row. */
-  private List ranges(List keys) {
-    List out = new ArrayList();
-    for (int i = 0; i < keys.size() && filtersRows(); i++) {
-      JoinKeySet set = (JoinKeySet) keys.get(i);
-      if (set.values() == null || isPartition(set.column())) continue;
-      if (!BoundRule.of(BoundRule.PARQUET, set.column().dataType(), null).proves()) continue;
-      Expression range = RuntimeRowFilter.reader(set.column(), set.values());
-      if (range != null) out.add(range);
-    }
-    return out;
+  /** Returns conditions by which the reader skips row groups and pages. Files have no partition
+      columns: the reader would see null in each row. */
+  private List<Expression> createRanges(List<JoinKeySet> keys) {
+    if (!filtersRows()) return List.of();
+    return keys.stream()
+        .filter(set -> set.values() != null && !isPartition(set.column()))
+        .filter(set -> BoundRule.of(BoundRule.PARQUET, set.column().dataType(), null).proves())
+        .map(set -> RuntimeRowFilter.reader(set.column(), set.values()))
+        .filter(range -> range != null)
+        .toList();
   }
 
   private boolean isPartition(Expression column) {
-    List path = Conditions.path(Casts.bare(column));
+    List<String> path = Conditions.path(Casts.bare(column));
     return path != null
-        && scan.relation().partitionSchema().getFieldIndex((String) path.get(0)).isDefined();
+        && scan.relation().partitionSchema().getFieldIndex(path.get(0)).isDefined();
   }
 
-  public Map count() {
-    PrunedFileIndex location = (PrunedFileIndex) scan.relation().location();
-    return location.count(scan.partitionFilters(), scan.dataFilters());
+  @Override public Map<String, Object> count() {
+    return ((PrunedFileIndex) location()).count(scan.partitionFilters(), scan.dataFilters());
   }
 
-  public Object opened() {
-    return isRunAgain() ? Long.valueOf(FileScans.countFiles(scan)) : metric("numFiles");
+  @Override public Number countOpened() {
+    return isRunAgain() ? FileScans.countFiles(scan) : metric("numFiles");
   }
 
-  public Object openedBytes() {
-    return isRunAgain() ? Long.valueOf(FileScans.countBytes(scan)) : metric("filesSize");
+  @Override public Number sumOpenedBytes() {
+    return isRunAgain() ? FileScans.countBytes(scan) : metric("filesSize");
   }
 
-  /** Whether rows came from files that Spark does not count: those of a plan it counts in its first
-      run, and sets all counts back before the next. */
+  /** Whether rows came from files that Spark does not count: it counts them only in the first run
+      of a plan, and resets all counts before the next one. */
   private boolean isRunAgain() {
-    Object files = metric("numFiles");
-    Object rows = metric("numOutputRows");
-    return files != null && ((Long) files).longValue() == 0
-        && rows != null && ((Long) rows).longValue() > 0;
+    Number files = metric("numFiles");
+    Number rows = metric("numOutputRows");
+    return files != null && files.longValue() == 0 && rows != null && rows.longValue() > 0;
   }
 
-  private Object metric(String name) {
-    scala.Option found = scan.metrics().get(name);
-    return found.isDefined() ? ((AccumulatorV2) found.get()).value() : null;
+  private Number metric(String name) {
+    AccumulatorV2<?, ?> metric = ScalaInterop.orNull(scan.metrics().get(name));
+    return metric == null ? null : (Number) metric.value();
   }
 
-  public Map known() {
-    return ((PrunedFileIndex) scan.relation().location()).known();
+  @Override public Map<String, Object> counts() {
+    return ((PrunedFileIndex) location()).counts();
   }
 
-  public Object source() {
-    FileIndex location = scan.relation().location();
-    return isPruned() ? ((PrunedFileIndex) location).inner() : location;
+  @Override public Object source() {
+    return location() instanceof PrunedFileIndex pruned ? pruned.inner() : location();
   }
 
-  public String name() {
+  @Override public String name() {
     if (scan.tableIdentifier().isDefined()) {
       return scan.tableIdentifier().get().unquotedString();
     }
-    List roots = ScalaInterop.asJava(scan.relation().location().rootPaths());
+    List<Path> roots = ScalaInterop.asJava(location().rootPaths());
     return roots.isEmpty() ? scan.relation() + " without a path" : roots.get(0).toString();
   }
 }

@@ -1,27 +1,28 @@
 package rewrite.jvm.scan;
 
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.ScanSource;
 
 /** A scan in a physical plan, of files or of a connector. */
 public abstract class PhysicalScan {
-  /** The node of the plan. */
+  /** Returns the node of the plan. */
   public abstract SparkPlan node();
 
-  /** The read behind it, or null where it is not one that may be pruned. */
+  /** Returns the table that is read; null if this scan must read all files. */
   public abstract ScanSource read();
 
-  /** Whether it is of a table that a command changes. */
+  /** Whether a command changes the table. */
   abstract boolean isOfCommand();
 
   /** Whether it reads the batch of a stream. */
-  abstract boolean isStreamed();
+  abstract boolean isOfStream();
 
-  /** Whether an index can be made of what it reads: not of CSV, nor of Delta's own log. */
+  /** Whether its files can have an index: not CSV files, nor Delta's own log. */
   public abstract boolean isIndexable();
 
   /** Whether keys may drop rows in the files that it reads. */
@@ -29,38 +30,35 @@ public abstract class PhysicalScan {
     return SkippingConf.filtersRows();
   }
 
-  /** Whether it is pruned already. */
   public abstract boolean isPruned();
 
-  /** Whether the conditions on its rows are its own, not only those of filters directly above. */
-  public abstract boolean hasFilters();
+  /** Whether the scan has its own conditions, and not only those of the filters directly above. */
+  abstract boolean hasFilters();
 
-  /** Its conditions; `above` are those of filters directly above it. */
-  public abstract List filters(List above);
+  /** Returns its conditions; `above` are those of the filters directly above it. */
+  public abstract List<Expression> filters(List<Expression> above);
 
-  /** The sets of keys that joins demand of the scan itself. */
-  public List keys() {
-    return new ArrayList();
-  }
+  /** Returns the keys of joins that the scan itself has. */
+  abstract List<JoinKeySet> keys();
 
-  /** The scan with fewer files. With `waits`, Spark is to collect keys before it runs. */
-  public abstract SparkPlan pruned(ScanPruning pruning, boolean waits);
+  /** Returns the scan with fewer files. If `waits`, Spark computes keys before it lists them. */
+  abstract SparkPlan prune(ScanPruning pruning, boolean waits);
 
-  /** What became of each file of a pruned scan, for explain. */
-  public abstract Map count() throws Exception;
+  /** Counts the files of a pruned scan, for explain; this may do a lookup, and list files. */
+  public abstract Map<String, Object> count() throws Exception;
 
-  /** The same as far as it is known, without asking or listing; null where Spark never listed. */
-  public abstract Map known();
+  /** Returns what was counted when the scan ran; null if it did not. */
+  public abstract Map<String, Object> counts();
 
-  /** The files that it opened; null where that is not known. */
-  public abstract Object opened() throws Exception;
+  /** Returns how many files it opened; null if that is unknown. */
+  public abstract Number countOpened() throws Exception;
 
-  /** Their bytes; null where that is not known. */
-  public abstract Object openedBytes() throws Exception;
+  /** Returns the bytes of these files; null if they are unknown. */
+  public abstract Number sumOpenedBytes() throws Exception;
 
-  /** What Sizes tells the steps of the table format from. */
+  /** Returns the source whose steps Sizes describes. */
   public abstract Object source();
 
-  /** The table's name, for people. */
+  /** Returns the table's name for people. */
   public abstract String name();
 }

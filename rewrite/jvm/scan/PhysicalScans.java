@@ -1,7 +1,9 @@
 package rewrite.jvm.scan;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.SkippingConf;
@@ -11,7 +13,7 @@ import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
 
-/** The scans of physical plans, and what prunes them. */
+/** Opens the scans of physical plans, and creates their pruning. */
 public final class PhysicalScans {
   private final IndexClient client;
   private final PruningFeedback feedback;
@@ -24,45 +26,52 @@ public final class PhysicalScans {
     this.statistics = statistics;
   }
 
-  /** The scan that a node is; null if it is none. */
-  public PhysicalScan of(Object node) {
-    if (node instanceof FileSourceScanExec) {
-      return new PhysicalFileScan((FileSourceScanExec) node, client, feedback);
+  /** Returns the scan of a node; null if the node is not a scan. */
+  public PhysicalScan of(SparkPlan node) {
+    if (node instanceof FileSourceScanExec scan) {
+      return new PhysicalFileScan(scan, client, feedback);
     }
-    return node instanceof BatchScanExec
-        ? new PhysicalBatchScan((BatchScanExec) node, feedback, statistics)
+    return node instanceof BatchScanExec scan
+        ? new PhysicalBatchScan(scan, feedback, statistics)
         : null;
   }
 
-  /** The pruning of what a scan reads, by conditions and the keys of joins. */
-  ScanPruning pruning(ScanSource read, List filters, List keys, TopRows top) {
+  /** Returns the pruning of a scan by conditions and the keys of joins. */
+  ScanPruning pruning(
+      ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
     return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
   }
 
   /** Collects the keys of joins that a scan waits for. */
-  void collect(ScanSource read, List keys) {
+  void collect(ScanSource read, List<JoinKeySet> keys) {
     JoinKeySet.collect(keys, statistics.composites(read), client);
   }
 
-  /** What an order wants of a scan, if its table may know which files have that; else null. */
-  TopRows known(ScanSource read, TopRows top) {
-    return top != null && client.isOn() && statistics.know(read, top) ? top : null;
+  /** Whether conditions have subqueries whose values prune files, and are computed later. */
+  boolean haveLateValues(ScanSource read, List<Expression> filters) {
+    return statistics.areAwaited(read, filters);
   }
 
-  /** Why neither an index nor the table would be asked about a scan with these conditions, and the
-      keys of joins; null: one would. */
-  public String refusal(PhysicalScan scan, ScanSource read, List filters, List keys) {
-    if (read == null && scan.isStreamed() && client.isOn()) {
+  /** Whether the table may know which files have the first rows of an order. */
+  boolean canUse(TopRows top, ScanSource read) {
+    return top != null && client.isOn() && statistics.know(read, top);
+  }
+
+  /** Returns why neither an index nor the table's statistics prune a scan with these conditions and
+      keys; null if one of them may. */
+  public String refusal(
+      PhysicalScan scan, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
+    if (read == null && scan.isOfStream() && client.isOn()) {
       return "a stream reads all files of its batch";
     }
     if (read == null && scan.isOfCommand() && client.isOn()) {
-      return SkippingConf.servesCommands()
+      return SkippingConf.isDmlEnabled()
           ? "a command writes anew what it reads here, and needs all rows"
           : "a command reads all of the table that it changes: spark.skipping.dml is off";
     }
-    boolean something = !filters.isEmpty() || !keys.isEmpty();
-    String refusal = client.refusal(read == null ? null : read.table(), something);
-    boolean known = refusal != null && client.isOn() && statistics.concern(read, filters, keys);
-    return known ? null : refusal;
+    boolean hasConditions = !filters.isEmpty() || !keys.isEmpty();
+    String refusal = client.refusal(read == null ? null : read.table(), hasConditions);
+    boolean isKnown = refusal != null && client.isOn() && statistics.concern(read, filters, keys);
+    return isKnown ? null : refusal;
   }
 }

@@ -1,9 +1,8 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
-import java.util.Collection;
+import java.util.Arrays;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -25,163 +24,162 @@ import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.FileCounter;
 
 /**
- * A connector's scan less the files that are pruned.
+ * A connector's scan without the pruned files.
  *
- * <p>It stands behind the plan's transient scan; what reaches executors is the connector's own.
- * Equality includes what is left out, as that of PrunedFileIndex does.
+ * <p>Only the plan's transient field references it: executors get the connector's own objects.
+ * Equality includes the pruned files, as that of PrunedFileIndex does.
  */
 public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private final ConnectorSource read;
   private final Scan connector;
   private final ScanPruning pruning;
-  private final InputPartition[] whole;
-  private final boolean grouped;
-  private final Map awaited;
-  private Predicate[] own = new Predicate[0];
-  private Set pruned;
+  private final InputPartition[] allPartitions;
+  private final boolean isGrouped;
+  private final Map<String, JoinKeySet> awaited;
+  private Predicate[] sparksFilters = new Predicate[0];
+  private Set<String> pruned;
   private Batch batch = new PrunedBatch(this);
 
   /**
-   * `whole` is what the scan reads without the index, as the plan has it. Where it is `grouped`,
-   * joins rely on its partitions, and on their keys. `awaited` are the key sets that Spark fills
-   * in, by the name of the column in the runtime filter of each; a null is a filter without keys.
+   * Takes the partitions that the plan has without the index, or null. If `isGrouped`, joins rely
+   * on the partitions and their keys. `awaited` has the key sets whose values Spark passes to
+   * `filter`, by the name of the column in the runtime filter; a filter without keys has null.
    */
-  public PrunedBatchScan(
-      ConnectorSource read, ScanPruning pruning, InputPartition[] whole, boolean grouped,
-      Map awaited) {
+  PrunedBatchScan(
+      ConnectorSource read, ScanPruning pruning, InputPartition[] allPartitions,
+      boolean isGrouped, Map<String, JoinKeySet> awaited) {
     this.read = read;
     this.connector = read.scan();
     this.pruning = pruning;
-    this.whole = whole;
-    this.grouped = grouped;
+    this.allPartitions = allPartitions;
+    this.isGrouped = isGrouped;
     this.awaited = awaited;
   }
 
-  public Batch toBatch() {
+  @Override public Batch toBatch() {
     return batch;
   }
 
-  /** Spark's call before a scan with runtime filters runs: the keys are there. It leaves out what
-      it cannot translate. */
-  public void filter(Predicate[] predicates) {
+  /** Spark calls this before a scan with runtime filters runs: the keys are collected. It omits
+      what it cannot translate. */
+  @Override public void filter(Predicate[] predicates) {
     try {
       batch = new PrunedBatch(this);
       pruned = null;
-      List others = new ArrayList();
-      Map found = new HashMap();
-      for (int i = 0; i < predicates.length; i++) {
-        Object column = column(predicates[i]);
+      List<Predicate> others = new ArrayList<>();
+      Map<String, List<Object>> values = new HashMap<>();
+      for (Predicate predicate : predicates) {
+        String column = column(predicate);
         if (awaited.containsKey(column)) {
-          found.put(column, values(predicates[i]));
+          values.put(column, values(predicate));
         } else {
-          others.add(predicates[i]);
+          others.add(predicate);
         }
       }
-      own = (Predicate[]) others.toArray(new Predicate[0]);
-      if (!pruning.isAsked()) {
-        for (Iterator each = awaited.keySet().iterator(); each.hasNext(); ) {
-          Object column = each.next();
-          JoinKeySet set = (JoinKeySet) awaited.get(column);
-          if (set != null && !pruning.isCollected()) {
-            set.take((Collection) found.get(column), pruning.maxBytes());
-          }
+      sparksFilters = others.toArray(Predicate[]::new);
+      if (pruning.response() != null) return;
+      awaited.forEach((column, set) -> {
+        if (set != null && !pruning.isCollected()) {
+          set.take(values.get(column), pruning.maxBytes());
         }
-        pruning.collectAndAsk();
-      }
+      });
+      pruning.collectAndLookUp();
     } catch (Throwable failure) {
-      pruning.giveUp(Failures.forgive(failure));
+      pruning.readAll(Failures.forgive(failure));
     }
   }
 
-  /** What identifies a runtime filter; null: it is none of ours. */
-  private static Object column(Predicate filter) {
-    if (filter.children().length == 0 || !(filter.children()[0] instanceof NamedReference)) {
-      return null;
-    }
-    String[] names = ((NamedReference) filter.children()[0]).fieldNames();
-    return names.length == 1 ? names[0] : null;
+  /** Returns the column of a runtime filter; null if the filter is not on a bare column. */
+  private static String column(Predicate filter) {
+    return filter.children().length > 0
+            && filter.children()[0] instanceof NamedReference column
+            && column.fieldNames().length == 1
+        ? column.fieldNames()[0]
+        : null;
   }
 
-  private static Collection values(Predicate in) {
-    List out = new ArrayList();
-    for (int i = 1; i < in.children().length; i++) {
-      out.add(((LiteralValue) in.children()[i]).value());
-    }
+  private static List<Object> values(Predicate in) {
+    List<Object> out = new ArrayList<>(); // some may be null
+    Arrays.stream(in.children()).skip(1)
+        .forEach(literal -> out.add(((LiteralValue<?>) literal).value()));
     return out;
   }
 
-  /** Counts what becomes of each file, for explain. */
-  public Map count() throws Exception {
-    ScanPruning shown = pruning.forecast();
-    if (!shown.isCounted()) findPrunable(read, shown);
-    return shown.describe();
+  /** Counts the files, for explain. */
+  Map<String, Object> count() throws Exception {
+    ScanPruning forecast = pruning.forecast();
+    if (!forecast.isCounted()) findPrunable(read, forecast);
+    return forecast.describe();
   }
 
-  private static Set findPrunable(ConnectorSource read, ScanPruning pruning) throws Exception {
-    FileCounter tally = pruning.tally(read.locations());
-    Set out = read.findPrunable(tally);
-    pruning.done(tally);
+  private static Set<String> findPrunable(ConnectorSource read, ScanPruning pruning)
+      throws Exception {
+    FileCounter counter = pruning.createCounter(read.locations());
+    Set<String> out = read.findPrunable(counter);
+    pruning.finish(counter);
     return out;
   }
 
-  /** What was counted when the scan was planned; null if it was not. */
-  Map known() {
+  /** Returns what was counted when the scan was planned; null if it was not. */
+  Map<String, Object> counts() {
     return pruning.isCounted() ? pruning.describe() : null;
   }
 
-  /** The connector's scan of all files. */
+  /** Returns the connector's scan of all files. */
   ConnectorSource read() {
     return read;
   }
 
   private InputPartition[] plan() throws Exception {
-    if (!pruning.isAsked()) return own.length == 0 ? whole : all();
-    ConnectorSource now = filtered();
-    if (pruned == null) pruned = findPrunable(now, pruning);
-    return now.without(pruned, rows(), grouped);
+    if (pruning.response() == null) return sparksFilters.length == 0 ? allPartitions : planAll();
+    ConnectorSource source = copyWithFilters();
+    if (pruned == null) pruned = findPrunable(source, pruning);
+    return source.without(pruned, rowKeys(), isGrouped);
   }
 
-  /** What the connector plans by itself, by a copy that nothing else has changed. */
-  private InputPartition[] all() {
-    return filtered().scan().toBatch().planInputPartitions();
+  /** Plans all files as the connector does, by a copy that nothing else has changed. */
+  private InputPartition[] planAll() {
+    return copyWithFilters().scan().toBatch().planInputPartitions();
   }
 
-  /** A copy of the connector's scan, with the runtime filters that it prunes partitions by. A scan
-      that cannot be copied is filtered itself, as Spark does. */
-  private ConnectorSource filtered() {
+  /** Returns a copy of the connector's scan, with the runtime filters by which it prunes
+      partitions. A scan that cannot be copied is filtered itself, as Spark does. */
+  private ConnectorSource copyWithFilters() {
     ConnectorSource copy = read.copy();
-    ConnectorSource now = copy == null ? read : copy;
-    if (own.length > 0) ((SupportsRuntimeV2Filtering) now.scan()).filter(own);
-    return now;
+    ConnectorSource source = copy == null ? read : copy;
+    if (sparksFilters.length > 0) {
+      ((SupportsRuntimeV2Filtering) source.scan()).filter(sparksFilters);
+    }
+    return source;
   }
 
-  /** The keys that row groups are skipped by. */
-  private List rows() {
-    return SkippingConf.filtersRows() ? pruning.keys() : new ArrayList();
+  /** Returns the keys by which the reader skips row groups. */
+  private List<JoinKeySet> rowKeys() {
+    return SkippingConf.filtersRows() ? pruning.keys() : List.of();
   }
 
-  public StructType readSchema() {
+  @Override public StructType readSchema() {
     return connector.readSchema();
   }
 
-  public NamedReference[] filterAttributes() {
+  @Override public NamedReference[] filterAttributes() {
     return ((SupportsRuntimeV2Filtering) connector).filterAttributes();
   }
 
-  public CustomMetric[] supportedCustomMetrics() {
+  @Override public CustomMetric[] supportedCustomMetrics() {
     return connector.supportedCustomMetrics();
   }
 
-  public CustomTaskMetric[] reportDriverMetrics() {
+  @Override public CustomTaskMetric[] reportDriverMetrics() {
     return connector.reportDriverMetrics();
   }
 
-  public Scan.ColumnarSupportMode columnarSupportMode() {
+  @Override public Scan.ColumnarSupportMode columnarSupportMode() {
     return connector.columnarSupportMode();
   }
 
-  /** Shown in Spark's EXPLAIN. */
-  public String description() {
+  /** Spark's EXPLAIN shows this. */
+  @Override public String description() {
     try {
       return pruning.show(connector.description());
     } catch (Throwable failure) {
@@ -190,28 +188,24 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     }
   }
 
-  public boolean equals(Object other) {
+  @Override public boolean equals(Object other) {
     try {
       return this == other
-          || other instanceof PrunedBatchScan
-              && connector.equals(((PrunedBatchScan) other).connector)
-              && pruning.prunesAs(((PrunedBatchScan) other).pruning)
-              && narrowing().equals(((PrunedBatchScan) other).narrowing());
+          || other instanceof PrunedBatchScan that
+              && connector.equals(that.connector)
+              && pruning.prunesLike(that.pruning)
+              && read.narrowing(rowKeys()).equals(that.read.narrowing(that.rowKeys()));
     } catch (Throwable failure) {
       Failures.forgive(failure);
       return this == other;
     }
   }
 
-  private String narrowing() {
-    return read.narrowing(rows());
-  }
-
-  public int hashCode() {
+  @Override public int hashCode() {
     return connector.hashCode();
   }
 
-  /** What is planned once, when Spark first wants to know. */
+  /** Plans once, on Spark's first call. */
   private static final class PrunedBatch implements Batch {
     private final PrunedBatchScan scan;
     private InputPartition[] planned;
@@ -220,33 +214,33 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
       this.scan = scan;
     }
 
-    public synchronized InputPartition[] planInputPartitions() {
+    @Override public synchronized InputPartition[] planInputPartitions() {
       try {
         if (planned == null) planned = scan.plan();
         return planned;
       } catch (Throwable failure) {
         Failures.passOn(failure);
-        planned = scan.all();
-        scan.pruning.giveUp(Failures.forgive(failure));
+        planned = scan.planAll();
+        scan.pruning.readAll(Failures.forgive(failure));
         return planned;
       }
     }
 
-    /** That of all files: readers that suit them suit the rest. */
-    public PartitionReaderFactory createReaderFactory() {
+    /** Readers that fit all files also fit the remaining ones. */
+    @Override public PartitionReaderFactory createReaderFactory() {
       return scan.connector.toBatch().createReaderFactory();
     }
 
-    public boolean equals(Object other) {
+    @Override public boolean equals(Object other) {
       try {
-        return other instanceof PrunedBatch && scan.equals(((PrunedBatch) other).scan);
+        return other instanceof PrunedBatch that && scan.equals(that.scan);
       } catch (Throwable failure) {
         Failures.forgive(failure);
         return this == other;
       }
     }
 
-    public int hashCode() {
+    @Override public int hashCode() {
       return scan.connector.hashCode();
     }
   }

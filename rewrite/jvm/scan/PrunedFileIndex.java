@@ -1,14 +1,17 @@
 package rewrite.jvm.scan;
 
-import java.util.ArrayList;
-import java.util.Collections;
-import java.util.HashSet;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
+import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -17,236 +20,212 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.shims.AbstractFileIndex;
+import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.FolderListing;
 import rewrite.jvm.source.ReplaceableFiles;
-import rewrite.jvm.source.FileCounter;
+import scala.collection.Iterable;
 
 /**
- * A table's file index less the files that are pruned.
+ * A table's file index without the pruned files.
  *
- * <p>The inner index lists the files of the version that the query reads; this one only leaves out.
- * It stands behind the scan's transient relation and never reaches an executor. Equality includes
- * what is left out: a pruned scan is another scan, or reused exchanges would return wrong rows.
+ * <p>The inner index lists the files of the version that the query reads, and this one only removes
+ * files. Only the scan's transient relation references it, so it never reaches an executor.
+ * Equality includes the pruned files: otherwise Spark would reuse an exchange with other rows.
  */
 public final class PrunedFileIndex extends AbstractFileIndex {
   private final FileIndex inner;
   private final FileSource read;
   private final ScanPruning pruning;
 
-  public PrunedFileIndex(FileIndex inner, FileSource read, ScanPruning pruning) {
+  PrunedFileIndex(FileIndex inner, FileSource read, ScanPruning pruning) {
     this.inner = inner;
     this.read = read;
     this.pruning = pruning;
   }
 
-  protected scala.collection.immutable.List list(
-      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
+  private record Listed(PartitionDirectory directory, FileStatusWithMetadata file) {
+    String location() {
+      return file.getPath().toString();
+    }
+  }
+
+  @Override protected scala.collection.immutable.List<PartitionDirectory> list(
+      Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
     try {
-      scala.collection.Iterable listed = listed(partitionFilters, dataFilters);
-      if (!pruning.isAsked()) {
-        if (!pruning.isCollected()) takeFinished();
-        pruning.collectAndAsk();
+      Iterable<PartitionDirectory> all = listAll(partitionFilters, dataFilters);
+      if (pruning.response() == null) {
+        if (!pruning.isCollected()) acceptBroadcasts();
+        pruning.collectAndLookUp();
       }
-      return without(listed, pruning);
+      return ScalaInterop.asScala(prune(all, pruning));
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      scala.collection.immutable.List listed =
-          listed(partitionFilters, dataFilters).toList();
-      pruning.giveUp(Failures.forgive(failure));
-      return listed;
+      scala.collection.immutable.List<PartitionDirectory> all =
+          listAll(partitionFilters, dataFilters).toList();
+      pruning.readAll(Failures.forgive(failure));
+      return all;
     }
   }
 
-  private scala.collection.Iterable listed(
-      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
-    return inner.listFiles(partitionFilters.toList(), own(dataFilters));
+  /** Lists by the scan's own filters only: Delta would plan again for the ranges of keys. */
+  private Iterable<PartitionDirectory> listAll(
+      Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
+    List<Expression> own = ScalaInterop.asJava(dataFilters);
+    own.retainAll(pruning.filters());
+    return inner.listFiles(partitionFilters.toList(), ScalaInterop.asScala(own));
   }
 
-  /** The scan's own filters of those given: Delta would plan anew for the ranges of keys. */
-  private scala.collection.immutable.List own(scala.collection.Iterable dataFilters) {
-    List out = new ArrayList();
-    List given = ScalaInterop.asJava(dataFilters);
-    for (int i = 0; i < given.size(); i++) {
-      if (pruning.filters().contains(given.get(i))) out.add(given.get(i));
-    }
-    return ScalaInterop.asScala(out);
-  }
-
-  /** Takes the keys that Spark waited for. */
-  private void takeFinished() {
-    for (int i = 0; i < pruning.keys().size(); i++) {
-      JoinKeySet set = (JoinKeySet) pruning.keys().get(i);
-      if (set.isBroadcast()) set.take(finished(set.expression()), pruning.maxBytes());
+  /** Takes the keys that Spark has collected. */
+  private void acceptBroadcasts() {
+    for (JoinKeySet set : pruning.keys()) {
+      if (set.isBroadcast()) set.take(findFinished(set.expression()), pruning.maxBytes());
     }
   }
 
-  /** The expression that Spark waited for. When it reuses exchanges it copies expressions, so the
-      one that was put into the plan may not be the one that has the values. */
-  private InSubqueryExec finished(InSubqueryExec put) {
-    if (put.values().isDefined()) return put;
-    List scans = ScanFinder.running();
-    for (int i = 0; i < scans.size(); i++) {
-      if (!(scans.get(i) instanceof FileSourceScanExec)) continue;
-      FileSourceScanExec scan = (FileSourceScanExec) scans.get(i);
-      if (scan.relation().location() != this) continue;
-      List conditions = ScalaInterop.asJava(scan.dataFilters());
-      for (int j = 0; j < conditions.size(); j++) {
-        if (!(conditions.get(j) instanceof DynamicPruningExpression)) continue;
-        Object child = ((DynamicPruningExpression) conditions.get(j)).child();
-        if (child instanceof InSubqueryExec
-            && ((InSubqueryExec) child).exprId().equals(put.exprId())) {
-          return (InSubqueryExec) child;
+  /** Returns the expression that has the values, or null. When Spark reuses exchanges it copies
+      expressions, so it may not be the one in the original plan. */
+  private InSubqueryExec findFinished(InSubqueryExec original) {
+    if (original.values().isDefined()) return original;
+    for (SparkPlan node : ScanFinder.findRunning()) {
+      boolean isThis =
+          node instanceof FileSourceScanExec scan && scan.relation().location() == this;
+      if (!isThis) continue;
+      for (Expression filter :
+          ScalaInterop.<Expression>asJava(((FileSourceScanExec) node).dataFilters())) {
+        if (filter instanceof DynamicPruningExpression dynamic
+            && dynamic.child() instanceof InSubqueryExec in
+            && in.exprId().equals(original.exprId())) {
+          return in;
         }
       }
     }
     return null;
   }
 
-  /** The table format's own. */
+  /** Returns the table format's own index. */
   public FileIndex inner() {
     return inner;
   }
 
-  private scala.collection.immutable.List without(
-      scala.collection.Iterable listed, ScanPruning pruning) {
-    List directories = ScalaInterop.asJava(listed);
-    FolderListing now =
-        read instanceof ReplaceableFiles
-            ? ((ReplaceableFiles) read).now(folders(directories, pruning))
+  private List<PartitionDirectory> prune(Iterable<PartitionDirectory> all, ScanPruning pruning) {
+    List<PartitionDirectory> directories = ScalaInterop.asJava(all);
+    FolderListing current =
+        read instanceof ReplaceableFiles replaceable
+            ? replaceable.now(findFolders(directories, pruning))
             : null;
-    List out = new ArrayList();
-    FileCounter tally = pruning.tally(locations(directories));
-    for (int i = 0; i < directories.size(); i++) {
-      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.asJava(directory.files());
-      List kept = new ArrayList();
-      for (int j = 0; j < files.size(); j++) {
-        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        int ordinal = ordinal(directory, file, pruning);
-        // A file that was replaced since it was listed is not the one that is known.
-        boolean replaced =
-            now != null && pruning.answer().prunes(ordinal) && !now.has(file.fileStatus());
-        String location = file.getPath().toString();
-        if (!tally.drops(replaced ? -1 : ordinal, location, file.getLen())) kept.add(file);
-      }
-      if (!kept.isEmpty()) {
-        out.add(new PartitionDirectory(directory.values(), ScalaInterop.asScala(kept)));
-      }
-    }
-    if (out.isEmpty() && read.keepsOne()) keepOne(directories, out, tally);
-    pruning.done(tally);
-    return ScalaInterop.asScala(out);
+    FileCounter counter =
+        pruning.createCounter(files(directories).map(Listed::location).toList());
+    List<PartitionDirectory> out = directories.stream()
+        .map(directory -> {
+          List<FileStatusWithMetadata> files = ScalaInterop.asJava(directory.files());
+          files.removeIf(
+              file -> isPruned(new Listed(directory, file), pruning, current, counter));
+          return new PartitionDirectory(directory.values(), ScalaInterop.asScala(files));
+        })
+        .filter(directory -> !directory.files().isEmpty())
+        .collect(Collectors.toList());
+    if (out.isEmpty() && read.keepsOne()) keepOne(directories, out, counter);
+    pruning.finish(counter);
+    return out;
+  }
+
+  private boolean isPruned(
+      Listed file, ScanPruning pruning, FolderListing current, FileCounter counter) {
+    int ordinal = ordinal(file, pruning);
+    // A file that was replaced after the listing is not the one in the index.
+    boolean isReplaced =
+        current != null && pruning.response().prunes(ordinal)
+            && !current.has(file.file.fileStatus());
+    return counter.drops(isReplaced ? -1 : ordinal, file.location(), file.file.getLen());
   }
 
   /** Adds the smallest file that may have rows. */
-  private void keepOne(List directories, List out, FileCounter tally) {
-    Set empty = read.empty();
-    PartitionDirectory within = null;
-    FileStatusWithMetadata smallest = null;
-    for (int i = 0; i < directories.size(); i++) {
-      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.asJava(directory.files());
-      for (int j = 0; j < files.size(); j++) {
-        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (smallest != null && file.getLen() >= smallest.getLen()) continue;
-        if (empty.contains(file.getPath().toString())) continue;
-        within = directory;
-        smallest = file;
-      }
-    }
-    if (smallest == null) return;
-    tally.keep(smallest.getLen());
-    out.add(
-        new PartitionDirectory(
-            within.values(), ScalaInterop.asScala(Collections.singletonList(smallest))));
+  private void keepOne(
+      List<PartitionDirectory> directories, List<PartitionDirectory> out, FileCounter counter) {
+    Set<String> empty = read.empty();
+    files(directories)
+        .filter(listed -> !empty.contains(listed.location()))
+        .reduce((one, other) -> other.file.getLen() < one.file.getLen() ? other : one)
+        .ifPresent(smallest -> {
+          counter.keep(smallest.file.getLen());
+          out.add(
+              new PartitionDirectory(
+                  smallest.directory.values(), ScalaInterop.asScala(List.of(smallest.file))));
+        });
   }
 
-  private static List locations(List directories) {
-    List out = new ArrayList();
-    for (int i = 0; i < directories.size(); i++) {
-      List files = ScalaInterop.asJava(((PartitionDirectory) directories.get(i)).files());
-      for (int j = 0; j < files.size(); j++) {
-        out.add(((FileStatusWithMetadata) files.get(j)).getPath().toString());
-      }
-    }
-    return out;
+  private static Stream<Listed> files(List<PartitionDirectory> directories) {
+    return directories.stream()
+        .flatMap(directory ->
+            ScalaInterop.<FileStatusWithMetadata>asJava(directory.files()).stream()
+                .map(file -> new Listed(directory, file)));
   }
 
-  private int ordinal(
-      PartitionDirectory directory, FileStatusWithMetadata file, ScanPruning pruning) {
-    String mark = read.mark(directory.values(), file.fileStatus());
-    return pruning.answer().ordinal(file.getPath().toString(), file.getLen(), mark);
+  private int ordinal(Listed listed, ScanPruning pruning) {
+    String mark = read.mark(listed.directory.values(), listed.file.fileStatus());
+    return pruning.response().ordinal(listed.location(), listed.file.getLen(), mark);
   }
 
-  /** The folders with files that are pruned. */
-  private Set folders(List directories, ScanPruning pruning) {
-    Set out = new HashSet();
-    for (int i = 0; i < directories.size() && pruning.answer().index() != null; i++) {
-      PartitionDirectory directory = (PartitionDirectory) directories.get(i);
-      List files = ScalaInterop.asJava(directory.files());
-      for (int j = 0; j < files.size(); j++) {
-        FileStatusWithMetadata file = (FileStatusWithMetadata) files.get(j);
-        if (pruning.answer().prunes(ordinal(directory, file, pruning))) {
-          out.add(file.getPath().getParent());
-        }
-      }
-    }
-    return out;
+  /** Returns the folders with files that the index prunes. */
+  private Collection<Path> findFolders(List<PartitionDirectory> directories, ScanPruning pruning) {
+    if (pruning.response().index() == null) return Set.of();
+    return files(directories)
+        .filter(file -> pruning.response().prunes(ordinal(file, pruning)))
+        .map(file -> file.file.getPath().getParent())
+        .collect(Collectors.toSet());
   }
 
-  /** Counts what happened to each file of a scan with these filters, for explain. */
-  public Map count(
-      scala.collection.Iterable partitionFilters, scala.collection.Iterable dataFilters) {
-    ScanPruning shown = pruning.forecast();
-    if (!shown.isCounted()) {
-      without(listed(partitionFilters, dataFilters), shown);
-    }
-    return shown.describe();
+  /** Counts the files of a scan with these filters, for explain. */
+  Map<String, Object> count(
+      Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
+    ScanPruning forecast = pruning.forecast();
+    if (!forecast.isCounted()) prune(listAll(partitionFilters, dataFilters), forecast);
+    return forecast.describe();
   }
 
-  /** What was counted when files were listed; null if they were not. */
-  Map known() {
+  /** Returns what was counted when files were listed; null if they were not. */
+  Map<String, Object> counts() {
     return pruning.isCounted() ? pruning.describe() : null;
   }
 
-  public scala.collection.immutable.List rootPaths() {
+  @Override public scala.collection.immutable.List<Path> rootPaths() {
     return inner.rootPaths().toList();
   }
 
-  public String[] inputFiles() {
+  @Override public String[] inputFiles() {
     return inner.inputFiles();
   }
 
-  public void refresh() {
+  @Override public void refresh() {
     inner.refresh();
   }
 
-  public long sizeInBytes() {
+  @Override public long sizeInBytes() {
     return inner.sizeInBytes();
   }
 
-  public StructType partitionSchema() {
+  @Override public StructType partitionSchema() {
     return inner.partitionSchema();
   }
 
-  public scala.Option metadataOpsTimeNs() {
+  @Override public scala.Option<Object> metadataOpsTimeNs() {
     return inner.metadataOpsTimeNs();
   }
 
-  public boolean equals(Object other) {
+  @Override public boolean equals(Object other) {
     try {
       return this == other
-          || other instanceof PrunedFileIndex
-              && inner.equals(((PrunedFileIndex) other).inner)
-              && pruning.prunesAs(((PrunedFileIndex) other).pruning);
+          || other instanceof PrunedFileIndex that
+              && inner.equals(that.inner)
+              && pruning.prunesLike(that.pruning);
     } catch (Throwable failure) {
       Failures.forgive(failure);
       return this == other;
     }
   }
 
-  public int hashCode() {
+  @Override public int hashCode() {
     return inner.hashCode();
   }
 }

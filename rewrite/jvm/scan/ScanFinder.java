@@ -4,7 +4,6 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
@@ -36,81 +35,73 @@ import rewrite.jvm.keys.ScanNotes;
 
 /** Finds the scans of a physical plan, from the root down, and the uppermost filter of each. */
 public final class ScanFinder {
-  private static final TreeNodeTag FILLED = new TreeNodeTag("rewrite.filled");
+  private static final TreeNodeTag<Boolean> FILLED = new TreeNodeTag<>("rewrite.filled");
   private static final String NOT_READ =
       "Spark left it out while the query ran, as another part of the query had no rows";
 
-  private final Rule rule;
-  private final List found = new ArrayList();
-  private final Map filters = new IdentityHashMap();
-  private final Set seen = Collections.newSetFromMap(new IdentityHashMap()); // what plans share
-  private final Set drained = Collections.newSetFromMap(new IdentityHashMap());
-  private final List reused = new ArrayList();
-  private final List finals = new ArrayList(); // plans of adaptive execution that are final
-  private final Map caches = new IdentityHashMap(); // of a scan in a cached plan that plan
-  private final Set read = new HashSet(); // what tells the tables apart that stages read
+  private final Rule<SparkPlan> rule;
+  private final List<SparkPlan> scans = new ArrayList<>();
+  private final Map<SparkPlan, FilterExec> filters = new IdentityHashMap<>();
+  private final Set<SparkPlan> shared = Collections.newSetFromMap(new IdentityHashMap<>());
+  private final Set<SparkPlan> drained = Collections.newSetFromMap(new IdentityHashMap<>());
+  private final List<ReusedExchangeExec> reused = new ArrayList<>();
+  private final List<AdaptiveSparkPlanExec> finalPlans = new ArrayList<>();
+  private final Map<SparkPlan, SparkPlan> caches = new IdentityHashMap<>(); // cached plan by scan
+  private final Set<Object> tablesRead = new HashSet<>();
 
-  /** `rule` is applied where adaptive execution will do so later; null: what was done stands. */
-  public ScanFinder(SparkPlan plan, Rule rule) {
+  /** Finds the scans of a plan. Applies `rule` where adaptive execution will apply it later; null:
+      the plan has run. */
+  public ScanFinder(SparkPlan plan, Rule<SparkPlan> rule) {
     this.rule = rule;
     visit(plan);
     addRest(0, 0);
   }
 
-  /** Finds what is not in the plans as they are now, of those from some places on. */
+  /** Finds scans that are no longer in the reused exchanges and final plans from some places on. */
   private void addRest(int firstReused, int firstFinal) {
-    // What the join and its keys share may have been computed for the keys, beside the plan.
-    for (int i = firstReused; i < reused.size(); i++) {
-      visit(((ReusedExchangeExec) reused.get(i)).child());
-    }
-    for (int i = firstFinal; i < finals.size(); i++) {
-      addDropped((AdaptiveSparkPlanExec) finals.get(i));
-    }
+    // An exchange that the join and its keys share may have been computed for the keys.
+    for (int i = firstReused; i < reused.size(); i++) visit(reused.get(i).child());
+    for (int i = firstFinal; i < finalPlans.size(); i++) addRemoved(finalPlans.get(i));
   }
 
-  /** Finds what adaptive execution took out of a plan: stages that ran, and scans that did not. */
-  private void addDropped(AdaptiveSparkPlanExec plan) {
-    List stages = ScalaInterop.asJava(plan.context().stageCache().values());
-    for (int i = 0; i < stages.size(); i++) {
-      QueryStageExec stage = (QueryStageExec) stages.get(i);
-      // Those that keys of a join were collected by read what the join reads.
-      if (stage.isMaterialized() && !read.containsAll(keys(stage))) visit(stage);
+  /** Finds what adaptive execution removed from a plan: stages that ran, and scans that did not. */
+  private void addRemoved(AdaptiveSparkPlanExec plan) {
+    for (QueryStageExec stage :
+        ScalaInterop.<QueryStageExec>asJava(plan.context().stageCache().values())) {
+      // A stage that ran only to collect the keys of a join reads what the join reads.
+      if (stage.isMaterialized() && !tablesRead.containsAll(tables(stage))) visit(stage);
     }
     addUnread(plan.initialPlan());
   }
 
   private void addUnread(SparkPlan plan) {
-    List keys = isScan(plan) ? keys(plan) : new ArrayList();
-    if (!keys.isEmpty() && Collections.disjoint(read, keys)) {
-      found.add(ScanNotes.unpruned(plan, NOT_READ));
-      read.addAll(keys);
+    List<Object> tables = isScan(plan) ? tables(plan) : List.of();
+    if (!tables.isEmpty() && Collections.disjoint(tablesRead, tables)) {
+      scans.add(ScanNotes.unpruned(plan, NOT_READ));
+      tablesRead.addAll(tables);
     }
-    List children = ScalaInterop.asJava(plan.children());
-    for (int i = 0; i < children.size(); i++) {
-      addUnread((SparkPlan) children.get(i));
-    }
+    ScalaInterop.<SparkPlan>asJava(plan.children()).forEach(this::addUnread);
   }
 
-  /** What tells the tables apart that a part of a plan reads, each time that it is named. */
-  private static List keys(SparkPlan plan) {
-    List out = new ArrayList();
-    List leaves = ScanNotes.leaves(plan);
-    for (int i = 0; i < leaves.size(); i++) {
-      LogicalPlan leaf = (LogicalPlan) leaves.get(i);
-      out.add(leaf.output().isEmpty() ? leaf : leaf.output().head().exprId());
+  /** Returns an identity for each occurrence of a table in a part of a plan. */
+  private static List<Object> tables(SparkPlan plan) {
+    List<Object> out = new ArrayList<>();
+    for (Object leaf : ScanNotes.leaves(plan)) {
+      LogicalPlan table = (LogicalPlan) leaf;
+      out.add(table.output().isEmpty() ? table : table.output().head().exprId());
     }
     return out;
   }
 
-  /** Notes that a part of a plan is computed to its last row: of a scan in it with nothing on top
-      that may stop early, as a LIMIT does, every row was read. */
+  /** Notes that a part of a plan is computed to its last row. Every row of a scan in it was read if
+      no node above it may stop early, as a LIMIT does. */
   public void drain(SparkPlan plan) {
     SparkPlan below = plan;
     while (true) {
-      if (below instanceof AdaptiveSparkPlanExec) {
-        below = ((AdaptiveSparkPlanExec) below).executedPlan();
-      } else if (below instanceof QueryStageExec) {
-        below = ((QueryStageExec) below).plan();
+      if (below instanceof AdaptiveSparkPlanExec adaptive) {
+        below = adaptive.executedPlan();
+      } else if (below instanceof QueryStageExec stage) {
+        below = stage.plan();
       } else if (below instanceof FilterExec || below instanceof ProjectExec
           || below instanceof SortExec || below instanceof BaseAggregateExec
           || below instanceof ColumnarToRowExec || below instanceof WholeStageCodegenExec
@@ -133,36 +124,31 @@ public final class ScanFinder {
     return caches.containsKey(scan);
   }
 
-  /** Whether a scan filled a cache before. */
+  /** Whether a scan filled a cache in an earlier execution. */
   public boolean isFilled(SparkPlan scan) {
-    SparkPlan cached = (SparkPlan) caches.get(scan);
-    return cached != null && cached.getTagValue(FILLED).isDefined();
+    return isCached(scan) && caches.get(scan).getTagValue(FILLED).isDefined();
   }
 
   /** Notes that the caches in the plan are filled now. */
-  public void noteFilled() {
-    for (Iterator each = caches.values().iterator(); each.hasNext(); ) {
-      ((SparkPlan) each.next()).setTagValue(FILLED, Boolean.TRUE);
-    }
+  public void markFilled() {
+    caches.values().forEach(cached -> cached.setTagValue(FILLED, true));
   }
 
-  /** The nodes of the plan that the calling thread executes which are scans. */
-  public static List running() {
+  /** Returns the scans of the plan that the calling thread executes. */
+  static List<SparkPlan> findRunning() {
     String id = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");
     QueryExecution running = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
-    return running == null
-        ? new ArrayList()
-        : new ScanFinder(running.executedPlan(), null).scans();
+    return running == null ? List.of() : new ScanFinder(running.executedPlan(), null).scans();
   }
 
-  /** The nodes that are scans. */
-  public List scans() {
-    return found;
+  /** Returns the nodes that are scans. */
+  public List<SparkPlan> scans() {
+    return scans;
   }
 
-  /** The uppermost filter of a scan; null: it has none. */
+  /** Returns the uppermost filter of a scan; null if it has none. */
   public FilterExec filter(SparkPlan scan) {
-    return (FilterExec) filters.get(scan);
+    return filters.get(scan);
   }
 
   private static boolean isScan(SparkPlan plan) {
@@ -170,57 +156,54 @@ public final class ScanFinder {
   }
 
   private void visit(SparkPlan plan) {
-    if (plan instanceof FilterExec) above(plan);
+    if (plan instanceof FilterExec filter) addFilter(filter);
     if (plan instanceof Exchange) {
-      if (!seen.add(plan)) return;
+      if (!shared.add(plan)) return;
       drain(plan.children().head());
     }
     if (isScan(plan)) {
-      found.add(plan);
-      read.addAll(keys(plan));
-    } else if (plan instanceof AdaptiveSparkPlanExec) {
-      adaptive((AdaptiveSparkPlanExec) plan);
-    } else if (plan instanceof QueryStageExec) {
-      SparkPlan stage = ((QueryStageExec) plan).plan();
-      // That of the result stands for the whole query as it was.
-      if (plan instanceof ExchangeQueryStageExec) read.addAll(keys(plan));
-      if (stage instanceof ReusedExchangeExec) reused.add(stage);
-      visit(stage);
-    } else if (plan instanceof InMemoryTableScanExec) {
-      SparkPlan cached = ((InMemoryTableScanExec) plan).relation().cachedPlan();
-      if (seen.add(cached)) {
-        int first = found.size();
-        int firstReused = reused.size();
-        int firstFinal = finals.size();
-        visit(cached);
-        addRest(firstReused, firstFinal);
-        for (int i = first; i < found.size(); i++) caches.put(found.get(i), cached);
-      }
+      scans.add(plan);
+      tablesRead.addAll(tables(plan));
+    } else if (plan instanceof AdaptiveSparkPlanExec adaptive) {
+      visitAdaptive(adaptive);
+    } else if (plan instanceof QueryStageExec stage) {
+      // The stage of the result has the logical plan of the whole query.
+      if (plan instanceof ExchangeQueryStageExec) tablesRead.addAll(tables(plan));
+      if (stage.plan() instanceof ReusedExchangeExec exchange) reused.add(exchange);
+      visit(stage.plan());
+    } else if (plan instanceof InMemoryTableScanExec scan) {
+      visitCached(scan.relation().cachedPlan());
     } else if (!(plan instanceof ReusedExchangeExec)) {
-      all(plan.children());
+      visitAll(plan.children());
     }
-    all(plan.subqueries());
+    visitAll(plan.subqueries());
   }
 
-  /** Notes the uppermost filter of a scan. */
-  private void above(SparkPlan filter) {
+  private void visitCached(SparkPlan cached) {
+    if (!shared.add(cached)) return;
+    int first = scans.size();
+    int firstReused = reused.size();
+    int firstFinal = finalPlans.size();
+    visit(cached);
+    addRest(firstReused, firstFinal);
+    scans.subList(first, scans.size()).forEach(scan -> caches.put(scan, cached));
+  }
+
+  private void addFilter(FilterExec filter) {
     SparkPlan below = filter;
-    while (below instanceof UnaryExecNode && !(below instanceof Exchange)) {
-      below = ((UnaryExecNode) below).child();
+    while (below instanceof UnaryExecNode node && !(below instanceof Exchange)) {
+      below = node.child();
     }
-    if (isScan(below) && !filters.containsKey(below)) filters.put(below, filter);
+    if (isScan(below)) filters.putIfAbsent(below, filter);
   }
 
-  private void adaptive(AdaptiveSparkPlanExec plan) {
-    if (plan.isFinalPlan()) finals.add(plan);
-    boolean later = rule != null && !plan.isFinalPlan();
-    visit(later ? (SparkPlan) rule.apply(plan.executedPlan()) : plan.executedPlan());
+  private void visitAdaptive(AdaptiveSparkPlanExec plan) {
+    if (plan.isFinalPlan()) finalPlans.add(plan);
+    boolean isPending = rule != null && !plan.isFinalPlan();
+    visit(isPending ? rule.apply(plan.executedPlan()) : plan.executedPlan());
   }
 
-  private void all(scala.collection.Iterable plans) {
-    List list = ScalaInterop.asJava(plans);
-    for (int i = 0; i < list.size(); i++) {
-      visit((SparkPlan) list.get(i));
-    }
+  private void visitAll(scala.collection.Iterable<SparkPlan> plans) {
+    ScalaInterop.<SparkPlan>asJava(plans).forEach(this::visit);
   }
 }

@@ -75,7 +75,7 @@ public final class DeltaSource extends FileSource {
       DeltaScan scan = read.preparedScan();
       return new DeltaSource(relation, read, scan.scannedSnapshot(), scan.files());
     }
-    if (index.getClass() == TahoeBatchFileIndex.class && servesCommands()) {
+    if (index.getClass() == TahoeBatchFileIndex.class && isDmlEnabled()) {
       TahoeBatchFileIndex look = (TahoeBatchFileIndex) index;
       if (COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot snapshot) {
         return new DeltaSource(relation, look, snapshot, look.addFiles());
@@ -84,8 +84,8 @@ public final class DeltaSource extends FileSource {
     return null;
   }
 
-  private static boolean servesCommands() {
-    return SkippingConf.servesCommands() && RELEASES.contains(io.delta.package$.MODULE$.VERSION());
+  private static boolean isDmlEnabled() {
+    return SkippingConf.isDmlEnabled() && RELEASES.contains(io.delta.package$.MODULE$.VERSION());
   }
 
   /** Adds the steps of a read: all files, those of the partitions, those that statistics leave. */
@@ -232,7 +232,7 @@ public final class DeltaSource extends FileSource {
       StructField last = fields.get(fields.size() - 1);
       return last.metadata().contains(COLUMN_ID) ? "#" + last.metadata().getLong(COLUMN_ID) : null;
     }
-    return MessageWriter.dotted(fields.stream().map(DeltaSource::physicalName).toList());
+    return MessageWriter.joinPath(fields.stream().map(DeltaSource::physicalName).toList());
   }
 
   @Override public ColumnRef describe(List<String> path, DataType type) {

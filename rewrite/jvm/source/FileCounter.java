@@ -5,14 +5,14 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import rewrite.jvm.bridge.Answer;
+import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.Protocol;
 
 /** Counts the files of one listing, and those that an index or the table itself prunes. */
 public final class FileCounter {
-  private final Answer answer;
+  private final LookupResponse response;
   private final StatisticsResult statistics;
-  private final int[] legs; // files that each predicate prunes: those of the index, then statistics
+  private final int[] prunedBy; // files for each operand: those of the index, then statistics
   private final Map<String, Integer> foreign = new TreeMap<>();
   private int total;
   private int unknown;
@@ -20,27 +20,27 @@ public final class FileCounter {
   private long bytes;
   private long prunedBytes;
 
-  public FileCounter(Answer answer, StatisticsResult statistics) {
-    this.answer = answer;
+  public FileCounter(LookupResponse response, StatisticsResult statistics) {
+    this.response = response;
     this.statistics = statistics;
-    this.legs = new int[answer.legs() + statistics.legs()];
+    this.prunedBy = new int[response.operands() + statistics.operands()];
   }
 
   /** Returns the file's ordinal; -1: the index does not know it. */
   public int ordinal(String path, long size, String mark) {
-    return answer.ordinal(path, size, mark);
+    return response.ordinal(path, size, mark);
   }
 
   /** Counts a file, by its ordinal (-1: unknown), location and size; returns whether it is pruned. */
   public boolean drops(int ordinal, String location, long size) {
     total++;
     bytes += size;
-    if (ordinal < 0 && answer.index() != null) unknown++;
-    for (int i = 0; i < legs.length; i++) {
-      int own = i - answer.legs();
-      if (own < 0 ? answer.prunes(i, ordinal) : statistics.prunes(own, location)) legs[i]++;
+    if (ordinal < 0 && response.index() != null) unknown++;
+    for (int i = 0; i < prunedBy.length; i++) {
+      int own = i - response.operands();
+      if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) prunedBy[i]++;
     }
-    if (!answer.prunes(ordinal) && !statistics.prunes(location)) return false;
+    if (!response.prunes(ordinal) && !statistics.prunes(location)) return false;
     pruned++;
     prunedBytes += size;
     return true;
@@ -70,20 +70,20 @@ public final class FileCounter {
   /** Returns how many files the best predicate with a dimension's keys prunes alone. */
   public int most(String dimension) {
     int most = 0;
-    for (int i = 0; i < legs.length; i++) {
-      int own = i - answer.legs();
-      boolean its = own < 0 ? answer.isOf(i, dimension) : statistics.isOf(own, dimension);
-      if (its) most = Math.max(most, legs[i]);
+    for (int i = 0; i < prunedBy.length; i++) {
+      int own = i - response.operands();
+      boolean its = own < 0 ? response.isOf(i, dimension) : statistics.isOf(own, dimension);
+      if (its) most = Math.max(most, prunedBy[i]);
     }
     return most;
   }
 
-  /** Returns all counts, with the header of the index's answer, for explain. */
+  /** Returns all counts, with the header of the index's response, for explain. */
   @SuppressWarnings("unchecked")
   public Map<String, Object> counts() {
-    Map<String, Object> out = new HashMap<>(answer.header());
-    List<Object> described = new ArrayList<>(answer.described());
-    described.addAll(statistics.described());
+    Map<String, Object> out = new HashMap<>(response.header());
+    List<Object> described = new ArrayList<>(response.describeOperands());
+    described.addAll(statistics.describeOperands());
     List<Object> unused = new ArrayList<>();
     if (out.get(Protocol.UNUSED) instanceof List<?> predicates) unused.addAll(predicates);
     foreign.forEach(
@@ -93,7 +93,7 @@ public final class FileCounter {
     out.put("total", total);
     out.put("unknown", unknown);
     out.put("pruned", pruned);
-    out.put("counts", legs);
+    out.put("counts", prunedBy);
     out.put("bytes", bytes);
     out.put("pruned bytes", prunedBytes);
     out.put("unused", unused);

@@ -53,7 +53,7 @@ public final class FolderListing {
     budget.begin();
     try {
       for (Future<Void> each : running) {
-        each.get(budget.left(), TimeUnit.NANOSECONDS);
+        each.get(budget.remaining(), TimeUnit.NANOSECONDS);
       }
     } catch (Exception failure) {
       todo.clear();

@@ -53,7 +53,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
 
   /** Returns the scan; null where it is not that of a read whose files may be pruned. */
   public static IcebergSource of(Scan scan, scala.collection.Iterable<?> output) {
-    if (!SkippingConf.servesCommands() && isOfCommand(output)) return null;
+    if (!SkippingConf.isDmlEnabled() && isOfCommand(output)) return null;
     try {
       IcebergReflection members = IcebergReflection.of(scan);
       if (members == null || !(members.table(scan) instanceof BaseTable table)) return null;

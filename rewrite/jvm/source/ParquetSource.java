@@ -173,6 +173,6 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
       if (!(within instanceof StructType struct) || struct.getFieldIndex(name).isEmpty()) return null;
       within = struct.apply(name).dataType();
     }
-    return (isPartition(path) ? "/" : "") + MessageWriter.dotted(path);
+    return (isPartition(path) ? "/" : "") + MessageWriter.joinPath(path);
   }
 }

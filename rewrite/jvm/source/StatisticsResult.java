@@ -21,12 +21,12 @@ public final class StatisticsResult {
   }
 
   /** How many predicates there are. */
-  public int legs() {
+  public int operands() {
     return operands.size();
   }
 
   /** Describes the predicates for explain. */
-  List<Map<String, String>> described() {
+  List<Map<String, String>> describeOperands() {
     return operands.stream()
         .map(each -> Map.of(Protocol.LABEL, each.label, Protocol.OF, each.dimension))
         .toList();

@@ -1,8 +1,6 @@
 package rewrite.jvm.parser;
 
 import java.util.ArrayList;
-import java.util.Arrays;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.List;
 import java.util.regex.Pattern;
@@ -11,7 +9,6 @@ import org.antlr.v4.runtime.CommonTokenStream;
 import org.antlr.v4.runtime.Token;
 import org.apache.spark.sql.catalyst.parser.ParameterContext;
 import org.apache.spark.sql.catalyst.parser.ParameterHandler$;
-import org.apache.spark.sql.catalyst.parser.ParameterLocation;
 import org.apache.spark.sql.catalyst.parser.ParseException;
 import org.apache.spark.sql.catalyst.parser.ParserInterface;
 import org.apache.spark.sql.catalyst.parser.PositionMapper;
@@ -30,9 +27,10 @@ import scala.Some;
 /**
  * Puts the values of a statement's parameters into its text.
  *
- * <p>Spark's parser does the same, but it is the innermost parser of a session. The parsers of Delta
- * and Iceberg inherit `parsePlanWithParameters` from the interface, which drops the parameters. So
- * the outermost parser substitutes them, with Spark's own code, and hands on text without any.
+ * <p>Spark's parser does the same, but it is the innermost parser of a session. The parsers of
+ * Delta and Iceberg inherit `parsePlanWithParameters` from the interface, which drops the
+ * parameters. So the outermost parser substitutes them, with Spark's own code, and passes on text
+ * without any.
  */
 final class Parameters {
   private static final String SELECT = "SELECT ";
@@ -42,8 +40,8 @@ final class Parameters {
   private Parameters() {}
 
   /**
-   * The text with its values, and where they stand in it; null if there is nothing to replace.
-   * Raises what Spark raises for parameters that are missing or mixed.
+   * Returns the text with its values and their positions; null if there is nothing to replace.
+   * Throws what Spark throws for parameters that are missing or mixed.
    */
   static PositionMapper bind(String text, ParameterContext context) {
     if (isEmpty(context) || (text.indexOf('?') < 0 && text.indexOf(':') < 0)) return null;
@@ -51,81 +49,84 @@ final class Parameters {
     if (SQLConf$.MODULE$.get().legacyParameterSubstitutionConstantsOnly()) return null;
     // Spark replaces variables first: a value that looks like one stays as it is.
     String original = new VariableSubstitution().substitute(text);
-    List found = locate(withoutPairs(original), context);
-    Collections.sort(found, new ByStart());
-    // The next parser replaces variables again. Where escapes stand for themselves, adjacent
-    // strings do, which Spark joins, and our conditions do not take.
-    boolean stand = SQLConf$.MODULE$.get().escapedStringLiterals();
-    String variable = stand ? "$' '{" : "$\\" + "u007b";
-    StringBuilder filled = new StringBuilder();
-    List made = new ArrayList();
+    List<Substitution> found = locate(replacePairs(original), context);
+    found.sort(Comparator.comparingInt(Substitution::start));
+    // The next parser replaces variables again. If escapes are off, adjacent strings do instead,
+    // which Spark joins, and our conditions do not accept.
+    boolean hasNoEscapes = SQLConf$.MODULE$.get().escapedStringLiterals();
+    String variable = hasNoEscapes ? "$' '{" : "$\\" + "u007b";
+    StringBuilder out = new StringBuilder();
+    List<Substitution> substitutions = new ArrayList<>();
     int end = 0;
-    for (Object each : found) {
-      ParameterLocation location = ((Substitution) each).location();
-      String value = ((Substitution) each).replacement().replace("${", variable);
-      filled.append(original, end, location.start()).append(value);
-      end = location.end();
-      made.add(new Substitution(location, value));
+    for (Substitution each : found) {
+      String value = each.replacement().replace("${", variable);
+      out.append(original, end, each.location().start()).append(value);
+      end = each.location().end();
+      substitutions.add(new Substitution(each.location(), value));
     }
-    filled.append(original.substring(end));
-    return new PositionMapper(
-        original, filled.toString(), ScalaInterop.asScala(made).toList());
+    out.append(original.substring(end));
+    return new PositionMapper(original, out.toString(), ScalaInterop.asScala(substitutions));
   }
 
-  /** Parses the filled text with `next`; errors and query contexts point into the original text. */
+  /** Parses the text with values; errors and query contexts point into the original text. */
   static LogicalPlan parse(PositionMapper bound, ParserInterface next) {
     Origin here = CurrentOrigin$.MODULE$.get();
     Origin origin = new Origin(
-        here.line(), here.startPosition(), new Some(Integer.valueOf(0)),
-        new Some(Integer.valueOf(bound.originalText().length() - 1)),
-        new Some(bound.originalText()),
+        here.line(), here.startPosition(), new Some<>(0),
+        new Some<>(bound.originalText().length() - 1), new Some<>(bound.originalText()),
         here.objectType(), here.objectName(), here.stackTrace(), here.pysparkErrorContext(),
-        new Some(bound));
-    return (LogicalPlan)
-        CurrentOrigin$.MODULE$.withOrigin(origin, new Parse(bound.substitutedText(), next));
+        new Some<>(bound));
+    return CurrentOrigin$.MODULE$.withOrigin(
+        origin,
+        () -> {
+          try {
+            return next.parsePlan(bound.substitutedText());
+          } catch (ParseException wrong) {
+            Platform.throwException(wrong);
+            return null;
+          }
+        });
   }
 
   /** The three kinds of context each have a collection of values as their first element. */
   private static boolean isEmpty(ParameterContext context) {
-    return context instanceof scala.Product
-        && ((scala.collection.Iterable) ((scala.Product) context).productElement(0)).isEmpty();
+    return context instanceof scala.Product product
+        && ((scala.collection.Iterable<?>) product.productElement(0)).isEmpty();
   }
 
-  /** Where Spark replaces parameters, and by what. */
-  private static List locate(String text, ParameterContext context) {
-    List tokens = tokens(text);
-    String query = queryOf(text, tokens);
+  /** Returns where Spark replaces parameters, and by what. */
+  private static List<Substitution> locate(String text, ParameterContext context) {
+    List<Token> tokens = tokenize(text);
+    String query = findQuery(text, tokens);
     try {
       // Only Spark's grammar tells `:name` from the path in `column:name`.
-      if (query != null) return substitutions(query, context);
+      if (query != null) return substitute(query, context);
     } catch (Throwable error) {
       // It does not know the statements of Delta and Iceberg, nor ours.
-      query = error instanceof ParseException ? markersOf(text, tokens) : null;
+      query = error instanceof ParseException ? selectMarkers(text, tokens) : null;
       if (query == null) Platform.throwException(error);
     }
-    if (query == null) query = markersOf(text, tokens);
-    List out = new ArrayList();
-    if (query == null) return out; // the next parser says what is wrong
-    for (Object each : substitutions(query, context)) {
-      Substitution found = (Substitution) each;
-      out.add(new Substitution(found.location(), withoutSuffix(found.replacement())));
+    if (query == null) query = selectMarkers(text, tokens);
+    List<Substitution> out = new ArrayList<>();
+    if (query == null) return out; // the next parser raises the error
+    for (Substitution each : substitute(query, context)) {
+      out.add(new Substitution(each.location(), removeSuffix(each.replacement())));
     }
     return out;
   }
 
-  private static List substitutions(String text, ParameterContext context) {
+  private static List<Substitution> substitute(String text, ParameterContext context) {
     return ScalaInterop.asJava(
-        ParameterHandler$.MODULE$.substituteParameters(text, context)._2()
-            .substitutions());
+        ParameterHandler$.MODULE$.substituteParameters(text, context)._2().substitutions());
   }
 
-  /** A number as every grammar has it: Iceberg reads `5L` as a number and cannot convert it. */
-  private static String withoutSuffix(String value) {
+  /** Returns a number without its type: Iceberg reads `5L` as a number and cannot convert it. */
+  private static String removeSuffix(String value) {
     return NUMBER.matcher(value).matches() ? value.replaceAll("[A-Z]+$", "") : value;
   }
 
   /** ANTLR counts code points, Spark's substitution counts characters: no pair makes them equal. */
-  private static String withoutPairs(String text) {
+  private static String replacePairs(String text) {
     StringBuilder out = new StringBuilder(text);
     for (int i = 0; i < out.length(); i++) {
       if (Character.isSurrogate(out.charAt(i))) out.setCharAt(i, '_');
@@ -134,34 +135,35 @@ final class Parameters {
   }
 
   /**
-   * What Spark may read of a text: of EXPLAIN SKIPPING and VERIFY SKIPPING the query, at its place.
-   * Null for REFRESH SKIPPING, which Spark would take for REFRESH with a path.
+   * Returns what Spark may read of a text: for EXPLAIN SKIPPING and VERIFY SKIPPING the query, at
+   * its place. Null for REFRESH SKIPPING, which Spark would take for REFRESH with a path.
    */
-  private static String queryOf(String text, List tokens) {
+  private static String findQuery(String text, List<Token> tokens) {
     if (!is(tokens, 1, "SKIPPING")) return text;
     if (!is(tokens, 0, "EXPLAIN") && !is(tokens, 0, "VERIFY")) {
       return is(tokens, 0, "REFRESH") ? null : text;
     }
     int last = is(tokens, 2, "DRY") && is(tokens, 3, "RUN") ? 3 : 1;
-    int end = ((Token) tokens.get(last)).getStopIndex() + 1;
-    return blanks(end) + text.substring(end);
+    int end = tokens.get(last).getStopIndex() + 1;
+    return " ".repeat(end) + text.substring(end);
   }
 
-  private static boolean is(List tokens, int place, String word) {
-    return place < tokens.size() && word.equalsIgnoreCase(((Token) tokens.get(place)).getText());
+  private static boolean is(List<Token> tokens, int place, String word) {
+    return place < tokens.size() && word.equalsIgnoreCase(tokens.get(place).getText());
   }
 
-  /** A query that selects the parameters of a text, each at its place; null for no statement. */
-  private static String markersOf(String text, List tokens) {
-    StringBuilder query = new StringBuilder(blanks(text.length()));
+  /** Returns a query that selects the parameters of a text, each at its place; null if the text is
+      no statement. */
+  private static String selectMarkers(String text, List<Token> tokens) {
+    StringBuilder query = new StringBuilder(" ".repeat(text.length()));
     int start = -1;
     int end = 0;
     for (int i = 0; i < tokens.size(); i++) {
-      Token token = (Token) tokens.get(i);
+      Token token = tokens.get(i);
       Token last = token;
       if (token.getType() == SqlBaseLexer.UNRECOGNIZED) return null; // such as an open quote
       if (token.getType() == SqlBaseLexer.COLON) {
-        Token name = i + 1 < tokens.size() ? (Token) tokens.get(i + 1) : null;
+        Token name = i + 1 < tokens.size() ? tokens.get(i + 1) : null;
         if (name == null || name.getStartIndex() != token.getStopIndex() + 1) continue;
         if (!Character.isJavaIdentifierStart(text.charAt(name.getStartIndex()))) continue;
         // `a:b` is no parameter.
@@ -184,51 +186,16 @@ final class Parameters {
     return query.replace(0, SELECT.length(), SELECT).toString();
   }
 
-  private static String blanks(int length) {
-    char[] blanks = new char[length];
-    Arrays.fill(blanks, ' ');
-    return new String(blanks);
-  }
-
-  /** What Spark's lexer makes of a text, without white space and comments. */
-  private static List tokens(String text) {
+  /** Returns the tokens of Spark's lexer, without white space and comments. */
+  private static List<Token> tokenize(String text) {
     SqlBaseLexer lexer =
         new SqlBaseLexer(new UpperCaseCharStream(CharStreams.fromString(text)));
     lexer.removeErrorListeners();
     CommonTokenStream stream = new CommonTokenStream(lexer);
     stream.fill();
-    List out = new ArrayList();
-    for (Object each : stream.getTokens()) {
-      Token token = (Token) each;
-      if (token.getChannel() == Token.DEFAULT_CHANNEL && token.getType() != Token.EOF) {
-        out.add(token);
-      }
-    }
-    return out;
-  }
-
-  private static final class ByStart implements Comparator {
-    public int compare(Object one, Object other) {
-      return Integer.compare(((Substitution) one).start(), ((Substitution) other).start());
-    }
-  }
-
-  private static final class Parse extends scala.runtime.AbstractFunction0 {
-    private final String text;
-    private final ParserInterface next;
-
-    Parse(String text, ParserInterface next) {
-      this.text = text;
-      this.next = next;
-    }
-
-    public Object apply() {
-      try {
-        return next.parsePlan(text);
-      } catch (ParseException wrong) {
-        Platform.throwException(wrong);
-        return null;
-      }
-    }
+    return stream.getTokens().stream()
+        .filter(token ->
+            token.getChannel() == Token.DEFAULT_CHANNEL && token.getType() != Token.EOF)
+        .toList();
   }
 }
