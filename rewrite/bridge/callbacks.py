@@ -137,29 +137,29 @@ class Answers:
                     settings.sample_rate, lookup, definition, predicate, reader.columns, result
                 )
             )
-        legs = [(leg, leg.pruned.serialize()) for leg in result.legs]
+        operands = [(each, each.pruned.serialize()) for each in result.legs]
         pruned = result.pruned.serialize()
         return _message(
             {
                 protocol.TABLE: header[protocol.TABLE],
                 protocol.INDEX: result.index,
                 protocol.GENERATION: result.generation,
-                protocol.LINEAGE: result.lineage,
+                protocol.ENTRIES_ID: result.entries_id,
                 protocol.N: len(result.files),
                 protocol.LENGTH: len(pruned),
-                protocol.LEGS: [
+                protocol.OPERANDS: [
                     {
-                        protocol.LABEL: leg.label,
-                        protocol.OF: leg.source,
+                        protocol.LABEL: each.label,
+                        protocol.OF: each.source,
                         protocol.LENGTH: len(bitmap),
                     }
-                    for leg, bitmap in legs
+                    for each, bitmap in operands
                 ],
                 protocol.UNUSED: result.unused,
                 protocol.SECONDS: time.monotonic() - began,
             },
             pruned,
-            *(bitmap for _, bitmap in legs),
+            *(bitmap for _, bitmap in operands),
         )
 
     def _files(self, lookup: Lookup, header: Mapping[str, Any], deadline: float) -> bytes:
@@ -168,14 +168,14 @@ class Answers:
         cached = lookup.entries.peek(index) or lookup.entries.get(
             index, timeout=_remaining_seconds(deadline)
         )
-        first = header[protocol.FIRST] if header[protocol.LINEAGE] == cached.lineage else 0
+        first = header[protocol.FIRST] if header[protocol.ENTRIES_ID] == cached.id else 0
         files = cached.entries.files.slice(first, _PAGE).combine_chunks()
         # Only a table without a log reads its partition values from paths, so they may differ.
         with_partitions = not TableId(*header[protocol.TABLE].split("\n")).has_log
         return _message(
             {
                 protocol.INDEX: index,
-                protocol.LINEAGE: cached.lineage,
+                protocol.ENTRIES_ID: cached.id,
                 protocol.FIRST: first,
                 protocol.WHOLE: cached.entries.whole,
                 protocol.N: len(files),

@@ -96,22 +96,21 @@ class Reader:
         while todo:
             node, negated = todo.pop()
             if node[protocol.OP] == protocol.NOT:
-                todo.append((node[protocol.LEG], not negated))
+                todo.append((node[protocol.OPERAND], not negated))
                 continue
             if node[protocol.OP] == protocol.WEAK:
                 todo.append((node[protocol.FAILS if negated else protocol.HOLDS], False))
                 continue
             order.append((node, negated))
             if node[protocol.OP] in (protocol.AND, protocol.OR):
-                todo.extend((leg, negated) for leg in node[protocol.LEGS])
+                todo.extend((operand, negated) for operand in node[protocol.OPERANDS])
         built: list[Predicate] = []  # reversed, so that operands are built before their node
         for node, negated in reversed(order):
             if node[protocol.OP] in (protocol.AND, protocol.OR):
-                first = len(built) - len(node[protocol.LEGS])
-                legs = tuple(built[first:])
-                built[first:] = [
-                    And(legs) if (node[protocol.OP] == protocol.AND) != negated else Or(legs)
-                ]
+                first = len(built) - len(node[protocol.OPERANDS])
+                operands = tuple(built[first:])
+                is_and = (node[protocol.OP] == protocol.AND) != negated
+                built[first:] = [And(operands) if is_and else Or(operands)]
             elif node[protocol.OP] == protocol.UNKNOWN:
                 built.append(Unknown(node[protocol.WHY]))
             elif node[protocol.OP] == protocol.TUPLES:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-CURRENT: Final = 2
+CURRENT: Final = 3
 """The version of the message format. A message with another version raises an error."""
 
 # Keys of objects.
@@ -19,7 +19,7 @@ TABLES: Final = "tables"
 FILTERS: Final = "filters"
 INDEX: Final = "index"
 GENERATION: Final = "generation"
-LINEAGE: Final = "lineage"
+ENTRIES_ID: Final = "entries_id"
 FIRST: Final = "first"
 WHOLE: Final = "whole"
 NAME: Final = "name"
@@ -28,8 +28,8 @@ VALUE: Final = "value"
 REASON: Final = "reason"
 FAILED: Final = "failed"
 LENGTH: Final = "length"
-LEGS: Final = "legs"
-LEG: Final = "leg"
+OPERANDS: Final = "operands"
+OPERAND: Final = "operand"
 LABEL: Final = "label"
 OF: Final = "of"
 UNUSED: Final = "unused"

@@ -213,7 +213,7 @@ def _plan(scan: Mapping[str, Any]) -> ScanPlan:
     keys = tuple(KeySet(**each) for each in scan.get("keys", ()))
     without_keys = scan.get("without keys", ())
     collected = any(key.keys is not None for key in keys)
-    labels = [leg["label"] for leg in scan.get("legs", ())]
+    labels = [operand["label"] for operand in scan.get("operands", ())]
     return ScanPlan(
         shown_path(scan["table"]),
         total=scan.get("total"),

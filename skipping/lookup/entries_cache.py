@@ -31,24 +31,24 @@ _MAX_CHUNKS = 64
 class CachedEntries:
     """The entries of an index, complete or partial.
 
-    Later entries with the same `lineage` begin with these files, in the same order. Java keeps the
-    files that it has been sent as long as the lineage stays.
+    Later entries with the same `id` begin with these files, in the same order. Java keeps the files
+    that it has been sent as long as the id stays.
     """
 
     entries: Catalogue
-    lineage: str
+    id: str
 
     @classmethod
     def start(cls, entries: Catalogue) -> CachedEntries:
-        """Begin a new lineage."""
+        """Return entries with a new id."""
         return cls(entries, secrets.token_hex(8))
 
     def advance(self, newest: Catalogue) -> CachedEntries:
-        """Return newer entries; the lineage stays if they begin with these files in this order."""
+        """Return newer entries; the id stays if they begin with these files in this order."""
         # Comparing ordinals is enough: within one history of a store an ordinal is never reused.
         old, new = (each.files["ordinal"].to_numpy() for each in (self.entries, newest))
         extends = np.array_equal(old, new[: len(old)])
-        return CachedEntries(newest, self.lineage) if extends else CachedEntries.start(newest)
+        return CachedEntries(newest, self.id) if extends else CachedEntries.start(newest)
 
 
 class EntriesCache:
@@ -163,7 +163,7 @@ class EntriesCache:
                 if current and newest.entries.generation <= current.entries.generation:
                     return current
                 # Two refreshes of the same entries may have seen different histories, if the
-                # store was restored in between: only one of them may continue the lineage.
+                # store was restored in between: only one of them may keep the id.
                 newest = CachedEntries.start(newest.entries)
             self._complete[index] = self._clock(), newest
         return newest

@@ -51,9 +51,9 @@ class LookupResult:
     """The files that an index prunes for a predicate.
 
     `pruned` has ordinals of `files`. These are the index's entries at `generation`, or those that
-    were read so far. A file that is not among them must be read. `lineage` is that of
-    `CachedEntries`. `unused` gives a reason for each part of the predicate that the index cannot
-    evaluate.
+    were read so far. A file that is not among them must be read. `entries_id` is the
+    id of the `CachedEntries`. `unused` gives a reason for each part of the predicate that the index
+    cannot evaluate.
     """
 
     index: IndexId
@@ -62,7 +62,7 @@ class LookupResult:
     legs: tuple[PredicateStats, ...]
     unused: tuple[str, ...]
     files: pa.Table
-    lineage: str
+    entries_id: str
 
 
 class Lookup:
@@ -168,7 +168,7 @@ class Lookup:
             ),
             tuple(dict.fromkeys(translator.unused)),
             entries.files,
-            cached.lineage,
+            cached.id,
         )
 
 

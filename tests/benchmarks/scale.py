@@ -221,7 +221,7 @@ def _ask(store: IndexStore, files: int, base: int) -> Row:
     while not (known := lookup.entries.get(INDEX, timeout=PATIENCE)).entries.whole:
         time.sleep(0.05)
     for first in range(0, files, PART):
-        timed(answers, _files(known.lineage, first), PATIENCE)
+        timed(answers, _files(known.id, first), PATIENCE)
     found["cold, everything, ms"] = clock.read()
     for column, n in ASKED:
         messages = (question(column, keys(column, n, files, turn)) for turn in range(WARM))
@@ -239,9 +239,9 @@ def driver(store: IndexStore, ttl: float) -> tuple[Answers, Lookup]:
     return Answers(lambda name: (settings, lookup)), lookup
 
 
-def _files(lineage: str, first: int) -> bytes:
+def _files(entries_id: str, first: int) -> bytes:
     asked = {"op": "files", "index": INDEX, "table": table_key(TABLE)}
-    return _header({**asked, "lineage": lineage, "first": first})
+    return _header({**asked, "entries_id": entries_id, "first": first})
 
 
 def _refresh(store: IndexStore, files: int) -> Row:

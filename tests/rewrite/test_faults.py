@@ -256,12 +256,12 @@ FORGED: dict[str, Callable[[bytes], Any]] = {
     "a header that is no object": lambda _: (2).to_bytes(4, "little") + b"[]",
     "a deep header": lambda _: (10**5).to_bytes(4, "little") + b"[" * 10**5,
     "buffers of ones": lambda answer: answer[:-16] + b"\xff" * 16,
-    "numbers for texts": changed(index=7, lineage=7, table=7),
+    "numbers for texts": changed(index=7, entries_id=7, table=7),
     "texts for numbers": changed(n="n", length="n", first="n", seconds="s", generation="g"),
     "huge numbers": changed(n=2**62, length=2**62, first=2**62, generation=2**70),
     "negative numbers": changed(n=-1, length=-1, first=-1),
-    "legs without a label": changed(legs=[{"length": 0}]),
-    "legs that are none": changed(legs="legs", unused="unused"),
+    "operands without a label": changed(operands=[{"length": 0}]),
+    "operands that are text": changed(operands="operands", unused="unused"),
     "tables that are none": changed(tables=[1, 2]),
 }
 FRESH = itertools.count(100)
@@ -278,7 +278,7 @@ def test_forged_answer_of_python_loses_no_row(
         answer = whole(self, envelope, given)
         asked = read_message(given)[0][protocol.OP]
         if operation == protocol.FILES and asked in (protocol.PRUNED, protocol.FILES):
-            answer = changed(lineage=name)(answer)  # Java asks for files that it does not have
+            answer = changed(entries_id=name)(answer)  # Java asks for files that it does not have
         if asked != operation:
             return answer
         forged.append(name)

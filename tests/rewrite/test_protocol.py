@@ -97,7 +97,7 @@ def without_names(header: dict[str, Any]) -> dict[str, Any]:
         protocol.TABLE: "a table",
         protocol.INDEX: "an index",
         protocol.GENERATION: 1,
-        protocol.LINEAGE: "a lineage",
+        protocol.ENTRIES_ID: "an id",
         protocol.SECONDS: 0.5,
     }
     return {key: fixed.get(key, value) for key, value in header.items()}
@@ -111,7 +111,8 @@ def test_what_both_halves_write(messages: dict[str, tuple[bytes, bytes]]) -> Non
         assert asked == golden(f"{op}-question.json", asked)
         if op == protocol.PRUNED:
             header = as_json(answer, [])["header"]
-            lengths = [header[protocol.LENGTH], *(leg["length"] for leg in header[protocol.LEGS])]
+            operands = header[protocol.OPERANDS]
+            lengths = [header[protocol.LENGTH], *(operand["length"] for operand in operands)]
             answered = as_json(answer, lengths)
             answered["header"] = without_names(answered["header"])
             kept = golden(f"{op}-answer.json", answered)
@@ -121,8 +122,8 @@ def test_what_both_halves_write(messages: dict[str, tuple[bytes, bytes]]) -> Non
 def without_lengths(header: dict[str, Any]) -> dict[str, Any]:
     """Bitmaps are as long as the numbers in them want, and files have other numbers each time."""
     assert header[protocol.LENGTH] > 0
-    legs = [{**leg, protocol.LENGTH: 0} for leg in header[protocol.LEGS]]
-    return {**header, protocol.LENGTH: 0, protocol.LEGS: legs}
+    operands = [{**operand, protocol.LENGTH: 0} for operand in header[protocol.OPERANDS]]
+    return {**header, protocol.LENGTH: 0, protocol.OPERANDS: operands}
 
 
 def test_python_reads_what_java_writes() -> None:
@@ -141,16 +142,18 @@ def test_of_a_weak_condition_the_side_counts_that_a_negation_leaves() -> None:
     def unknown(why: str) -> dict[str, Any]:
         return node(protocol.UNKNOWN, **{protocol.WHY: why})
 
-    fails = node(protocol.AND, **{protocol.LEGS: [unknown("a"), unknown("b")]})
+    fails = node(protocol.AND, **{protocol.OPERANDS: [unknown("a"), unknown("b")]})
     weak = node(protocol.WEAK, **{protocol.HOLDS: unknown("h"), protocol.FAILS: fails})
-    negated = node(protocol.NOT, **{protocol.LEG: weak})
+    negated = node(protocol.NOT, **{protocol.OPERAND: weak})
     both = And((Unknown("a"), Unknown("b")))  # as it is written: it is not negated again
     assert Reader([]).read(weak) == Unknown("h")
     assert Reader([]).read(negated) == both
-    assert Reader([]).read(node(protocol.NOT, **{protocol.LEG: negated})) == Unknown("h")
-    legs = node(protocol.OR, **{protocol.LEGS: [weak, negated]})
-    assert Reader([]).read(legs) == Or((Unknown("h"), both))
-    assert Reader([]).read(node(protocol.NOT, **{protocol.LEG: legs})) == And((both, Unknown("h")))
+    assert Reader([]).read(node(protocol.NOT, **{protocol.OPERAND: negated})) == Unknown("h")
+    either = node(protocol.OR, **{protocol.OPERANDS: [weak, negated]})
+    assert Reader([]).read(either) == Or((Unknown("h"), both))
+    assert Reader([]).read(node(protocol.NOT, **{protocol.OPERAND: either})) == And(
+        (both, Unknown("h"))
+    )
 
 
 @pytest.mark.smoke
@@ -160,12 +163,12 @@ def test_java_reads_what_python_writes(spark: SparkSession) -> None:
     answer = classes.new("bridge.LookupResponse", as_bytes(described))
     assert (answer.index(), answer.table(), answer.generation()) == ("an index", "a table", 1)
     assert answer.failure() is None
-    legs = described["header"][protocol.LEGS]
-    assert answer.operands() == len(legs)
-    for place, (leg, part) in enumerate(zip(legs, described["buffers"][1:], strict=True)):
+    operands = described["header"][protocol.OPERANDS]
+    assert answer.operands() == len(operands)
+    for place, (operand, part) in enumerate(zip(operands, described["buffers"][1:], strict=True)):
         pruned = BitMap.deserialize(bytes.fromhex(part)) if part else BitMap()
         assert [answer.prunes(place, i) for i in range(9)] == [i in pruned for i in range(9)]
-        assert answer.isOf(place, "a dimension") == (leg[protocol.OF] == "a dimension")
+        assert answer.isOf(place, "a dimension") == (operand[protocol.OF] == "a dimension")
 
 
 @pytest.mark.parametrize("version", [None, protocol.CURRENT - 1, protocol.CURRENT + 1, "1"])

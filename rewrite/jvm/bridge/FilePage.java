@@ -23,10 +23,10 @@ final class FilePage {
   FilePage(byte[] message) throws IOException {
     in = ByteBuffer.wrap(message).order(ByteOrder.LITTLE_ENDIAN);
     Map<String, Object> header = Json.header(in);
-    if (header.get(Protocol.LINEAGE) == null) {
+    if (header.get(Protocol.ENTRIES_ID) == null) {
       throw new IOException("the response has no files: " + header);
     }
-    entriesId = (String) header.get(Protocol.LINEAGE);
+    entriesId = (String) header.get(Protocol.ENTRIES_ID);
     first = (int) Json.number(header, Protocol.FIRST);
     isLast = Boolean.TRUE.equals(header.get(Protocol.WHOLE));
     rows = (int) Json.number(header, Protocol.N);

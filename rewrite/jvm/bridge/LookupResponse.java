@@ -86,7 +86,7 @@ public final class LookupResponse {
 
   /** Returns the id of the entries that have these files; see FileOrdinals. */
   public String entriesId() {
-    return (String) header.get(Protocol.LINEAGE);
+    return (String) header.get(Protocol.ENTRIES_ID);
   }
 
   /** Sets the ordinals of the index's files. Only the current ones count, so that the same request
@@ -123,7 +123,7 @@ public final class LookupResponse {
 
   /** Returns the operands, for explain. */
   public List<Map<String, Object>> describeOperands() {
-    return Json.objects(header, Protocol.LEGS);
+    return Json.objects(header, Protocol.OPERANDS);
   }
 
   /** Returns everything but the bitmaps, for explain. */

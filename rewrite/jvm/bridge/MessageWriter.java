@@ -72,7 +72,7 @@ public final class MessageWriter {
     if (request instanceof Request.ListFiles files) {
       return node(
           Protocol.FILES, Protocol.INDEX, files.index(), Protocol.TABLE, files.table(),
-          Protocol.LINEAGE, files.entriesId(), Protocol.FIRST, files.first());
+          Protocol.ENTRIES_ID, files.entriesId(), Protocol.FIRST, files.first());
     }
     if (request instanceof Request.FindPrunable lookup) {
       return node(

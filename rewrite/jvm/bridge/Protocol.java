@@ -11,7 +11,7 @@ import java.util.Map;
  */
 public final class Protocol {
   /** The version of the message format. A message with another version raises an error. */
-  public static final int CURRENT = 2;
+  public static final int CURRENT = 3;
 
   // Keys of objects.
   public static final String OP = "op";
@@ -22,7 +22,7 @@ public final class Protocol {
   public static final String FILTERS = "filters";
   public static final String INDEX = "index";
   public static final String GENERATION = "generation";
-  public static final String LINEAGE = "lineage";
+  public static final String ENTRIES_ID = "entries_id";
   public static final String FIRST = "first";
   public static final String WHOLE = "whole";
   public static final String NAME = "name";
@@ -31,8 +31,8 @@ public final class Protocol {
   public static final String REASON = "reason";
   public static final String FAILED = "failed";
   public static final String LENGTH = "length";
-  public static final String LEGS = "legs";
-  public static final String LEG = "leg";
+  public static final String OPERANDS = "operands";
+  public static final String OPERAND = "operand";
   public static final String LABEL = "label";
   public static final String OF = "of";
   public static final String UNUSED = "unused";

@@ -50,7 +50,7 @@ public final class UnusedPredicates {
   /** Whether a predicate of the index, on the same column or on some of the same columns together,
       and for the same sort of conditions, pruned a file. */
   private static boolean isUsed(Map<String, Object> leaf, Map<String, Object> scan) {
-    if (!(scan.get(Protocol.LEGS) instanceof List<?> operands)) return false;
+    if (!(scan.get(Protocol.OPERANDS) instanceof List<?> operands)) return false;
     int[] counts = (int[]) scan.get("counts");
     boolean isText = leaf.get("form").equals(AskedLeaves.TEXT);
     boolean isComposite = !((Collection<?>) leaf.get("parts")).isEmpty();

@@ -21,13 +21,13 @@ final class ConditionWriter {
 
   Map<String, Object> write(Condition condition) {
     if (condition instanceof Condition.AllOf all) {
-      return node(Protocol.AND, Protocol.LEGS, writeAll(all.operands()));
+      return node(Protocol.AND, Protocol.OPERANDS, writeAll(all.operands()));
     }
     if (condition instanceof Condition.AnyOf any) {
-      return node(Protocol.OR, Protocol.LEGS, writeAll(any.operands()));
+      return node(Protocol.OR, Protocol.OPERANDS, writeAll(any.operands()));
     }
     if (condition instanceof Condition.Negation not) {
-      return node(Protocol.NOT, Protocol.LEG, write(not.operand()));
+      return node(Protocol.NOT, Protocol.OPERAND, write(not.operand()));
     }
     if (condition instanceof Condition.Weak weak) {
       return node(

@@ -89,7 +89,7 @@ public final class FileCounter {
     foreign.forEach(
         (format, files) ->
             unused.add(format + " files (" + files + "): only Parquet is indexed"));
-    out.put(Protocol.LEGS, described);
+    out.put(Protocol.OPERANDS, described);
     out.put("total", total);
     out.put("unknown", unknown);
     out.put("pruned", pruned);

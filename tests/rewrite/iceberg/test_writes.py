@@ -38,7 +38,7 @@ def lying(monkeypatch: pytest.MonkeyPatch) -> None:
         known = lookup.entries.get(definition.index, timeout=timeout)
         there, everything = known.entries, BitMap(range(known.entries.below))
         return LookupResult(
-            *(definition.index, there.generation, everything, (), (), there.files, known.lineage)
+            *(definition.index, there.generation, everything, (), (), there.files, known.id)
         )
 
     monkeypatch.setattr(Lookup, "find", lie)

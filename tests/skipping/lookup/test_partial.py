@@ -84,10 +84,10 @@ def test_what_was_read_by_then_is_answered(path: Path, go: threading.Event) -> N
     assert there == list(range(30))
     assert list(first.pruned) == list(range(30))  # of the others nothing is known
     again = ask(lookup, 2)
-    assert (list(again.pruned), again.lineage) == (list(first.pruned), first.lineage)
+    assert (list(again.pruned), again.entries_id) == (list(first.pruned), first.entries_id)
     go.set()
     known = eventually_whole(lookup)
-    assert known.lineage == first.lineage
+    assert known.id == first.entries_id
     assert known.entries.files["ordinal"].to_pylist()[: len(there)] == there
     deadline = time.monotonic() + 30
     while len((last := ask(lookup, 30)).pruned) <= GREAT:
@@ -109,7 +109,7 @@ def test_what_is_read_while_others_write(path: Path, go: threading.Event) -> Non
         assert time.monotonic() < deadline
 
 
-def test_a_lineage_only_grows(path: Path) -> None:
+def test_entries_with_one_id_only_grow(path: Path) -> None:
     store = SqliteStore(path)
     lookup = Lookup(store, ttl=0)
     first = lookup.entries.get("i")
@@ -117,19 +117,19 @@ def test_a_lineage_only_grows(path: Path) -> None:
     shutil.copy(path, f"{path}-kept")
     write(store, 5)
     grown = lookup.entries.get("i")
-    assert grown.lineage == first.lineage
+    assert grown.id == first.id
     ordinals = grown.entries.files["ordinal"].to_pylist()
     assert ordinals == list(range(FILES + 5))
     store.remove("i", pa.array([FILES + 4]))  # what comes next would be in its place
     shorter = lookup.entries.get("i")
-    assert shorter.lineage != first.lineage
+    assert shorter.id != first.id
     store.remove("i", pa.array([3]))  # those after it are in other places
     less = lookup.entries.get("i")
-    assert less.lineage not in (first.lineage, shorter.lineage)
+    assert less.id not in (first.id, shorter.id)
     shutil.copy(f"{path}-kept", path)  # ordinals above are given out again
     with pytest.raises(Rewound):
         lookup.entries.get("i")
-    assert lookup.entries.get("i").lineage not in (first.lineage, less.lineage)
+    assert lookup.entries.get("i").id not in (first.id, less.id)
 
 
 def test_many_small_changes_are_put_together(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_many_small_changes_are_put_together(path: Path, monkeypatch: pytest.Mon
         known = lookup.entries.get("i")
         assert known.entries.files["ordinal"].to_pylist() == list(range(FILES + n))
         assert known.entries.files["ordinal"].num_chunks <= 5
-        assert known.lineage == first.lineage
+        assert known.id == first.id
 
 
 class Overtaken(SqliteStore):
@@ -161,7 +161,7 @@ class Overtaken(SqliteStore):
         return found
 
 
-def test_who_is_overtaken_grows_no_lineage_of_two_pasts(path: Path) -> None:
+def test_refresh_that_is_overtaken_gives_entries_a_new_id(path: Path) -> None:
     """Else the files of a lost past would stand for ordinals that others have by now."""
     store = Overtaken(path)
     lookup = Lookup(store, ttl=0)
@@ -184,7 +184,7 @@ def test_who_is_overtaken_grows_no_lineage_of_two_pasts(path: Path) -> None:
     slow.join(30)
     (lost,) = found
     assert first.entries.generation not in (lost.entries.generation, other.entries.generation)
-    assert lost is other or lost.lineage != other.lineage
+    assert lost is other or lost.id != other.id
 
 
 def test_who_saw_no_change_takes_none_back(path: Path) -> None:
