@@ -380,7 +380,7 @@ def question(column: str, keys: np.ndarray) -> bytes:
     values = {"type": "bigint", "n": len(keys), "buffers": [0]}
     named = {"identity": column, "name": column, "type": "bigint"}
     leaf = {"op": "in", "column": named, "nulls": False, "values": values}
-    tree = {"op": "and", "legs": [leaf]}
+    tree = {"op": "and", "operands": [leaf]}
     head = {"op": "pruned", "table": table_key(TABLE), "settings": PATIENT, "filters": tree}
     return _header({"lengths": [keys.nbytes], **head}) + keys.tobytes()
 

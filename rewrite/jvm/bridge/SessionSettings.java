@@ -1,5 +1,6 @@
 package rewrite.jvm.bridge;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -63,7 +64,9 @@ public final class SessionSettings {
   /** Returns the names that queries used within ten minutes: only their stores are watched. */
   public synchronized List<String> names() {
     long now = System.nanoTime();
-    return names.values().stream().filter(name -> now - used.get(name) < IDLE).toList();
+    List<String> recent = new ArrayList<>(names.values()); // Py4J can iterate over it
+    recent.removeIf(name -> now - used.get(name) >= IDLE);
+    return recent;
   }
 
   private String text(SQLConf conf) {

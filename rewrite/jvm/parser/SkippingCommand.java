@@ -75,7 +75,7 @@ public final class SkippingCommand extends AbstractCommand {
   private static AnalysisException error(Map<String, Object> reply) {
     return new AnalysisException(
         (String) reply.get("error"), Option.empty(), Option.empty(), Option.empty(), Option.empty(),
-        Map$.MODULE$.<String, String>empty().updated("skipping", (String) reply.get("key")),
+        new scala.collection.immutable.Map.Map1<>("skipping", (String) reply.get("key")),
         new QueryContext[0]);
   }
 

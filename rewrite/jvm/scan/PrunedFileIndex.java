@@ -1,5 +1,6 @@
 package rewrite.jvm.scan;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.List;
 import java.util.Map;
@@ -124,7 +125,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
           return new PartitionDirectory(directory.values(), ScalaInterop.asScala(files));
         })
         .filter(directory -> !directory.files().isEmpty())
-        .collect(Collectors.toList());
+        .collect(Collectors.toCollection(ArrayList::new));
     if (out.isEmpty() && read.keepsOne()) keepOne(directories, out, counter);
     pruning.finish(counter);
     return out;

@@ -44,6 +44,6 @@ final class VariantFields {
         new Literal(UTF8String.fromString(path.path()), DataTypes.StringType),
         of.dataType(),
         path.failOnError(),
-        new Some(path.timeZoneId()));
+        new Some<>(path.timeZoneId()));
   }
 }
