@@ -15,6 +15,7 @@ import rewrite.jvm.bridge.PythonCallback;
 import rewrite.jvm.bridge.SessionSettings;
 import rewrite.jvm.join.JoinPruningRule;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.observe.ExecutionLog;
 import rewrite.jvm.observe.ScanReport;
 import rewrite.jvm.parser.InNetwork;
@@ -45,22 +46,23 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
 
   private final PythonCallback python = new PythonCallback();
   private final IndexClient client = new IndexClient(python);
+  private final PruningRegistry registry = new PruningRegistry();
   private final PruningFeedback feedback = new PruningFeedback();
   private final TableStatistics statistics = new TableStatistics(client);
-  private final PhysicalScans physical = new PhysicalScans(client, feedback, statistics);
+  private final PhysicalScans physical = new PhysicalScans(client, registry, feedback, statistics);
   private final StatementCallback statements = new StatementCallback();
   private final InNetwork network = new InNetwork(client);
   private final ScanReport scans =
       new ScanReport(
-          client.budgets(), physical, new FilePruningRule(client, feedback, physical, false));
+          client.budgets(), physical, new FilePruningRule(client, registry, physical, false));
   private final ExecutionLog executions = new ExecutionLog(scans);
 
   /** Adds the rules, the parser and the function to sessions that begin later. */
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
-    extensions.injectColumnar(new FilePruningRule(client, feedback, physical, true).inject());
+    extensions.injectColumnar(new FilePruningRule(client, registry, physical, true).inject());
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(
-            new JoinPruningRule(client, feedback.registry(), feedback, statistics)));
+            new JoinPruningRule(client, registry, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     network.inject(extensions);
     INJECTED.put(extensions, this);

@@ -263,7 +263,7 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
     arguments[1] = classes.new("keys.PruningRegistry")
     key_set = loader.loadClass("rewrite.jvm.keys.JoinKeySet")
     keys = key_set.getMethod("of", types).invoke(None, arguments)
-    keys.take(None, 0)
+    keys.accept(None, 0)
     assert keys.describe()["reason"] == "Spark did not collect them"
 
 

@@ -45,7 +45,7 @@ public final class JoinKeySet implements KeyValues {
   private RawKeys original;
   private String reason = "collected when the query runs";
   private double seconds;
-  private boolean isLost;
+  private boolean hasFailed;
   private boolean keepsRows;
   private KeyCollection collection;
 
@@ -54,7 +54,7 @@ public final class JoinKeySet implements KeyValues {
     this.source = source;
     this.form =
         !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
-    this.inversion = form == Form.TUPLE ? null : Inversion.of(asked());
+    this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
   /** Keys that are unavailable. */
@@ -77,14 +77,9 @@ public final class JoinKeySet implements KeyValues {
     }
     KeySource source = registry.find(filter.exprId());
     JoinKeySet set = new JoinKeySet(filter, Conditions.isAside(condition), source);
-    return source.nonRepeatableReason() == null || set.isDue()
+    return source.nonRepeatableReason() == null || set.canCollect()
         ? set
         : new JoinKeySet(set.describeOtherRows());
-  }
-
-  /** The same of the registry of a feedback. */
-  public static JoinKeySet of(Expression condition, PruningFeedback feedback) {
-    return of(condition, feedback.registry());
   }
 
   /** Whether both are columns of the same rows: of one broadcast, that of one join. */
@@ -99,7 +94,7 @@ public final class JoinKeySet implements KeyValues {
 
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
       broadcast. The scan is in the plan `stage`. */
-  public void keepIfJoined(SparkPlan stage, SparkPlan scan) {
+  public void discardUnlessSameBroadcast(SparkPlan stage, SparkPlan scan) {
     if (source.nonRepeatableReason() == null || !isAvailable()) return;
     if (broadcast().isJoined(stage, scan)) return;
     keys = null;
@@ -111,17 +106,17 @@ public final class JoinKeySet implements KeyValues {
       there are several columns. */
   @Override public Expression column() {
     if (filter == null || form == Form.TUPLE) return null;
-    return inversion == null ? asked() : inversion.column();
+    return inversion == null ? joinExpression() : inversion.column();
   }
 
   /** Return the keys of the expression that the join compares; null if that is the column itself,
       or there are no keys. */
-  public KeyValues given() {
+  public KeyValues originalKeys() {
     return original;
   }
 
   /** Return the expression that the join compares, of keys of one column. */
-  public Expression asked() {
+  public Expression joinExpression() {
     if (form != Form.RANGE) return filter.child();
     Expression end = filter.child().children().apply(1);
     return end.children().head(); // inside of KnownNullable
@@ -169,8 +164,8 @@ public final class JoinKeySet implements KeyValues {
   }
 
   /** Whether collecting the keys failed: too many, too late, an error. */
-  public boolean isLost() {
-    return isLost;
+  public boolean hasFailed() {
+    return hasFailed;
   }
 
   /** Return how long collecting took. */
@@ -185,7 +180,7 @@ public final class JoinKeySet implements KeyValues {
 
   /** Whether the query runs, so that keys can be collected, or there is nothing to collect. Without
       adaptive execution the rules see plans long before, and in EXPLAIN, which must run nothing. */
-  public boolean isDue() {
+  public boolean canCollect() {
     return filter == null
         || BroadcastKeys.subquery(filter).children().head() instanceof AdaptiveSparkPlanExec;
   }
@@ -201,23 +196,23 @@ public final class JoinKeySet implements KeyValues {
   }
 
   /** Accept the keys that Spark collected, if they fit into `maxBytes`. */
-  public void take(InSubqueryExec finished, long maxBytes) {
+  public void accept(InSubqueryExec finished, long maxBytes) {
     boolean isCollected = finished != null && finished.values().isDefined();
-    take(isCollected ? Arrays.asList(finished.values().get()) : null, maxBytes);
+    accept(isCollected ? Arrays.asList(finished.values().get()) : null, maxBytes);
   }
 
   /** Accept keys that Spark collected, if they fit into `maxBytes`; null if it collected none. */
-  public void take(Collection<Object> found, long maxBytes) {
+  public void accept(Collection<Object> found, long maxBytes) {
     if (found == null) {
       reason = "Spark did not collect them";
       return;
     }
     KeyBytes bytes = new KeyBytes(filter.child().dataType(), maxBytes);
     if (found.stream().allMatch(bytes::fits)) {
-      accept(found);
+      store(found);
     } else {
       reason = TOO_MANY;
-      isLost = true;
+      hasFailed = true;
     }
   }
 
@@ -257,13 +252,13 @@ public final class JoinKeySet implements KeyValues {
 
   private void await(int maxKeys, Budget patience) {
     try {
-      isLost = true;
+      hasFailed = true;
       Collection<Object> found = collection.await(patience);
-      isLost = found == null;
+      hasFailed = found == null;
       if (found == null) {
         reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
       } else {
-        accept(found);
+        store(found);
       }
     } catch (TimeoutException late) {
       reason = "collecting took longer than spark.sql.broadcastTimeout";
@@ -274,17 +269,17 @@ public final class JoinKeySet implements KeyValues {
     seconds = collection.seconds();
   }
 
-  private void accept(Collection<Object> found) {
+  private void store(Collection<Object> found) {
     reason = null;
     if (form == Form.TUPLE) {
       keys = new CollectedKeys.Tuples(rows(found));
     } else if (form == Form.RANGE) {
       KeyRanges ranges = KeyRanges.of((StructType) filter.child().dataType(), rows(found));
       keys = new CollectedKeys.Ranges(inversion == null ? ranges : inversion.ranges(ranges));
-      if (inversion != null) original = new RawKeys(asked(), null, ranges, dimension());
+      if (inversion != null) original = new RawKeys(joinExpression(), null, ranges, dimension());
     } else {
       List<Object> values = found.stream().filter(Objects::nonNull).toList();
-      if (inversion != null) original = new RawKeys(asked(), values, null, dimension());
+      if (inversion != null) original = new RawKeys(joinExpression(), values, null, dimension());
       keys =
           inversion == null ? new CollectedKeys.Values(values)
           : inversion.givesRanges() ? new CollectedKeys.Ranges(inversion.ranges(values))

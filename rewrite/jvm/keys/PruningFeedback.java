@@ -2,7 +2,6 @@ package rewrite.jvm.keys;
 
 import java.lang.ref.WeakReference;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 
 /**
  * Remembers what the keys of joins pruned, by the shape of the lookup: table, column, filtering
@@ -19,7 +18,6 @@ public final class PruningFeedback {
   private static final double PAUSE_AFTER_FAILURE = 10;
   private static final double MIN_BENEFIT = 0.01;
 
-  private final PruningRegistry registry = new PruningRegistry();
   private final RecentMap<String, Outcome> outcomes = new RecentMap<>();
 
   /**
@@ -76,25 +74,6 @@ public final class PruningFeedback {
     outcome.failure = reason;
     outcome.failureOverhead = source.overhead();
     outcome.failureEnds = System.nanoTime() + (long) (PAUSE_AFTER_FAILURE * seconds * 1e9);
-  }
-
-  public PruningRegistry registry() {
-    return registry;
-  }
-
-  /** Whether an expression was put into a plan by us. */
-  public boolean knows(ExprId id) {
-    return registry.find(id).isRegistered();
-  }
-
-  /** Notes which share of the files (0 to 1) an expression's keys pruned. */
-  public void saved(ExprId id, double share) {
-    recordBenefit(registry.find(id), share);
-  }
-
-  /** Notes that an expression's keys could not be collected, why, and how long that took. */
-  public void lost(ExprId id, String reason, double seconds) {
-    recordFailure(registry.find(id), reason, seconds);
   }
 
   /** Return the fraction of the files to prune: if one read serves several parts of the query, the

@@ -45,23 +45,24 @@ public final class ScanNotes {
   }
 
   /** Note the table and the predicates of a scan. */
-  public static void asked(SparkPlan scan, String table, List<Map<String, Object>> entries) {
+  public static void setPredicates(
+      SparkPlan scan, String table, List<Map<String, Object>> entries) {
     scan.setTagValue(PREDICATES, new Predicates(table, entries));
   }
 
   /** Return the table and the predicates of a scan; null if they were not noted. */
-  public static Predicates asked(SparkPlan scan) {
+  public static Predicates predicates(SparkPlan scan) {
     return ScalaInterop.orNull(scan.getTagValue(PREDICATES));
   }
 
   /** Note why no index is used for a scan, when that is decided. */
-  public static SparkPlan unpruned(SparkPlan scan, String reason) {
+  public static SparkPlan setUnprunedReason(SparkPlan scan, String reason) {
     scan.setTagValue(UNPRUNED, reason);
     return scan;
   }
 
   /** Return why no index was used for a scan. */
-  public static String unpruned(SparkPlan scan) {
+  public static String unprunedReason(SparkPlan scan) {
     String reason = ScalaInterop.orNull(scan.getTagValue(UNPRUNED));
     return reason == null ? "the session that planned it skips no files" : reason;
   }

@@ -71,8 +71,8 @@ public final class ScanReport {
       PhysicalScan scan = physical.of(each);
       Map<String, Object> known =
           describe(scan, finder, () -> findCounts(scan), scan::source);
-      ScanNotes.Predicates asked = ScanNotes.asked(scan.node());
-      if (asked != null) unused.add(known, asked.table(), asked.entries());
+      ScanNotes.Predicates predicates = ScanNotes.predicates(scan.node());
+      if (predicates != null) unused.add(known, predicates.table(), predicates.entries());
       out.add(known);
     }
     finder.markFilled();
@@ -80,7 +80,7 @@ public final class ScanReport {
   }
 
   private static Map<String, Object> findCounts(PhysicalScan scan) {
-    if (!scan.isPruned()) return reason(ScanNotes.unpruned(scan.node()));
+    if (!scan.isPruned()) return reason(ScanNotes.unprunedReason(scan.node()));
     Map<String, Object> known = scan.counts();
     return known == null ? reason("the scan did not run") : known;
   }
@@ -128,7 +128,7 @@ public final class ScanReport {
   private String findReason(PhysicalScan scan, FilterExec filter) {
     List<Expression> above = filter == null ? List.of() : Conditions.conjuncts(filter.condition());
     String refusal = physical.refusal(scan, scan.read(), scan.filters(above), List.of());
-    return refusal == null ? ScanNotes.unpruned(scan.node()) : refusal;
+    return refusal == null ? ScanNotes.unprunedReason(scan.node()) : refusal;
   }
 
   private static Object rows(SparkPlan plan) {

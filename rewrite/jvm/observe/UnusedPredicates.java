@@ -22,7 +22,8 @@ public final class UnusedPredicates {
 
   /** Adds the predicates of a scan that has run, as ScanReport describes it, by table identity. */
   @SuppressWarnings("unchecked")
-  synchronized void add(Map<String, Object> scan, String table, List<Map<String, Object>> predicates) {
+  synchronized void add(
+      Map<String, Object> scan, String table, List<Map<String, Object>> predicates) {
     for (Map<String, Object> leaf : predicates) {
       if (isUsed(leaf, scan)) continue;
       Map<String, Object> sums =

@@ -18,7 +18,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
-import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.AskedLeaves;
@@ -55,7 +55,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   private static final String FAILED = "pruning it failed: ";
 
   private final IndexClient client;
-  private final PruningFeedback feedback;
+  private final PruningRegistry registry;
   private final PhysicalScans scans;
   private final boolean runs;
 
@@ -73,9 +73,9 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
   /** If not `runs`, the plan is only explained, and no key is collected. */
   public FilePruningRule(
-      IndexClient client, PruningFeedback feedback, PhysicalScans scans, boolean runs) {
+      IndexClient client, PruningRegistry registry, PhysicalScans scans, boolean runs) {
     this.client = client;
-    this.feedback = feedback;
+    this.registry = registry;
     this.scans = scans;
     this.runs = runs;
   }
@@ -102,7 +102,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
   /** Returns a plan without the expressions of JoinPruningRule; its scans have the reason. */
   private SparkPlan removeKeys(SparkPlan plan, String reason) {
-    if (scans.of(plan) != null) ScanNotes.unpruned(plan, reason);
+    if (scans.of(plan) != null) ScanNotes.setUnprunedReason(plan, reason);
     SparkPlan out = plan.mapChildren(child -> removeKeys(child, reason));
     if (!(out instanceof FilterExec filter)) return out;
     List<Expression> conditions = Conditions.conjuncts(filter.condition());
@@ -169,7 +169,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         Outcome outcome =
             refusal != null ? Outcome.NOT_ELIGIBLE : choose(read, filters, keys, top);
         return switch (outcome) {
-          case NOT_ELIGIBLE -> ScanNotes.unpruned(node, refusal);
+          case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveUnchanged(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
             boolean collects = runs && areDue(keys);
@@ -182,7 +182,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         };
       } catch (Throwable failure) {
         keys.clear(); // they may not be the join's own
-        return ScanNotes.unpruned(node, FAILED + Failures.forgive(failure));
+        return ScanNotes.setUnprunedReason(node, FAILED + Failures.forgive(failure));
       }
     }
 
@@ -195,7 +195,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     }
 
     private static boolean areDue(List<JoinKeySet> keys) {
-      return keys.stream().allMatch(JoinKeySet::isDue);
+      return keys.stream().allMatch(JoinKeySet::canCollect);
     }
 
     /** Returns the first rows that an order needs of a scan, or null. If there are keys, or values
@@ -210,7 +210,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     /** Collects keys, and returns the conditions for the tuples among them. */
     private List<Expression> collect(SparkPlan node, ScanSource read, List<JoinKeySet> keys) {
       scans.collect(read, keys);
-      keys.forEach(set -> set.keepIfJoined(plan, node));
+      keys.forEach(set -> set.discardUnlessSameBroadcast(plan, node));
       return TupleKeys.conditions(keys, client.maxBytes());
     }
 
@@ -220,7 +220,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         List<Map<String, Object>> leaves =
             AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
         // A scan is visited with the filter above it, and once more alone.
-        if (!leaves.isEmpty()) ScanNotes.asked(scan, read.table(), leaves);
+        if (!leaves.isEmpty()) ScanNotes.setPredicates(scan, read.table(), leaves);
       } catch (Throwable failure) {
         Failures.passOn(failure);
         // ANALYZE lacks one lookup.
@@ -230,7 +230,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     /** Leaves a scan without conditions unchanged: Spark reads equal scans once. */
     private SparkPlan leaveUnchanged(PhysicalScan scan, ScanSource read, List<JoinKeySet> keys) {
       keys.forEach(set -> ScanNotes.add(scan.node(), set.reason()));
-      return ScanNotes.unpruned(
+      return ScanNotes.setUnprunedReason(
           scan.node(), scans.refusal(scan, read, List.of(), List.of()));
     }
 
@@ -240,7 +240,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       List<Expression> remaining = new ArrayList<>();
       List<JoinKeySet> keys = new ArrayList<>();
       for (Expression condition : Conditions.conjuncts(filter.condition())) {
-        JoinKeySet set = JoinKeySet.of(condition, feedback);
+        JoinKeySet set = JoinKeySet.of(condition, registry);
         if (set == null) {
           remaining.add(condition);
         } else {

@@ -24,7 +24,7 @@ import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
-import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.shims.BatchScans;
 import rewrite.jvm.shims.Nodes;
@@ -36,14 +36,14 @@ import rewrite.jvm.source.TableStatistics;
 /** A scan of a connector: Iceberg. The keys of joins are among its runtime filters. */
 final class PhysicalBatchScan extends PhysicalScan {
   private final BatchScanExec scan;
-  private final PruningFeedback feedback;
+  private final PruningRegistry registry;
   private final TableStatistics statistics;
   private Map<String, Long> opened;
 
   PhysicalBatchScan(
-      BatchScanExec scan, PruningFeedback feedback, TableStatistics statistics) {
+      BatchScanExec scan, PruningRegistry registry, TableStatistics statistics) {
     this.scan = scan;
-    this.feedback = feedback;
+    this.registry = registry;
     this.statistics = statistics;
   }
 
@@ -85,7 +85,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     Set<String> partition = partitionColumns();
     List<JoinKeySet> out = new ArrayList<>();
     for (Expression filter : runtimeFilters()) {
-      JoinKeySet set = JoinKeySet.of(filter, feedback);
+      JoinKeySet set = JoinKeySet.of(filter, registry);
       if (set == null || isSparks(set, partition)) continue;
       if (set.column() == null ? partition.isEmpty() : isUsable(set)) out.add(set);
     }
@@ -97,7 +97,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     Set<String> partition = partitionColumns();
     List<Expression> out = new ArrayList<>();
     for (Expression filter : runtimeFilters()) {
-      JoinKeySet set = JoinKeySet.of(filter, feedback);
+      JoinKeySet set = JoinKeySet.of(filter, registry);
       if (set == null || isSparks(set, partition)) out.add(filter);
     }
     return out;
@@ -112,7 +112,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   private boolean isSparks(JoinKeySet set, Set<String> partition) {
     return set.column() != null
         && partition.contains(root(set).name())
-        && !feedback.knows(set.expression().exprId())
+        && !set.source().isRegistered()
         && (set.isBroadcast() || !isUsable(set));
   }
 
@@ -120,7 +120,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   private boolean isUsable(JoinKeySet set) {
     return statistics.know(read(), set.column())
         || statistics.isIndexed(read(), Inversion.column(set.column()), Integer.MAX_VALUE)
-        || statistics.isIndexed(read(), set.asked());
+        || statistics.isIndexed(read(), set.joinExpression());
   }
 
   private Set<String> partitionColumns() {

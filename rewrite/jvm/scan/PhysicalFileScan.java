@@ -15,7 +15,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
-import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
@@ -29,12 +29,12 @@ import rewrite.jvm.source.ScanSources;
 final class PhysicalFileScan extends PhysicalScan {
   private final FileSourceScanExec scan;
   private final IndexClient client;
-  private final PruningFeedback feedback;
+  private final PruningRegistry registry;
 
-  PhysicalFileScan(FileSourceScanExec scan, IndexClient client, PruningFeedback feedback) {
+  PhysicalFileScan(FileSourceScanExec scan, IndexClient client, PruningRegistry registry) {
     this.scan = scan;
     this.client = client;
-    this.feedback = feedback;
+    this.registry = registry;
   }
 
   @Override public SparkPlan node() {
@@ -95,17 +95,17 @@ final class PhysicalFileScan extends PhysicalScan {
   @Override List<JoinKeySet> keys() {
     return partitionFilters().stream()
         .filter(this::isOurs)
-        .map(filter -> JoinKeySet.of(filter, feedback))
+        .map(filter -> JoinKeySet.of(filter, registry))
         .toList();
   }
 
   /** Whether a filter is from JoinPruningRule. Without adaptive execution, a filter that reads its
       dimension again has another id, but Spark creates such filters only if told to. */
   private boolean isOurs(Expression filter) {
-    JoinKeySet set = JoinKeySet.of(filter, feedback);
+    JoinKeySet set = JoinKeySet.of(filter, registry);
     return set != null
         && set.column() != null
-        && (feedback.knows(set.expression().exprId())
+        && (set.source().isRegistered()
             || !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly());
   }
 

@@ -9,6 +9,7 @@ import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
+import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
@@ -16,12 +17,15 @@ import rewrite.jvm.source.TableStatistics;
 /** Opens the scans of physical plans, and creates their pruning. */
 public final class PhysicalScans {
   private final IndexClient client;
+  private final PruningRegistry registry;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
 
   public PhysicalScans(
-      IndexClient client, PruningFeedback feedback, TableStatistics statistics) {
+      IndexClient client, PruningRegistry registry, PruningFeedback feedback,
+      TableStatistics statistics) {
     this.client = client;
+    this.registry = registry;
     this.feedback = feedback;
     this.statistics = statistics;
   }
@@ -29,10 +33,10 @@ public final class PhysicalScans {
   /** Returns the scan of a node; null if the node is not a scan. */
   public PhysicalScan of(SparkPlan node) {
     if (node instanceof FileSourceScanExec scan) {
-      return new PhysicalFileScan(scan, client, feedback);
+      return new PhysicalFileScan(scan, client, registry);
     }
     return node instanceof BatchScanExec scan
-        ? new PhysicalBatchScan(scan, feedback, statistics)
+        ? new PhysicalBatchScan(scan, registry, statistics)
         : null;
   }
 

@@ -80,7 +80,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
       if (pruning.response() != null) return;
       awaited.forEach((column, set) -> {
         if (set != null && !pruning.isCollected()) {
-          set.take(values.get(column), pruning.maxBytes());
+          set.accept(values.get(column), pruning.maxBytes());
         }
       });
       pruning.collectAndLookUp();

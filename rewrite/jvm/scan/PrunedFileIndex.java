@@ -80,7 +80,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   /** Takes the keys that Spark has collected. */
   private void acceptBroadcasts() {
     for (JoinKeySet set : pruning.keys()) {
-      if (set.isBroadcast()) set.take(findFinished(set.expression()), pruning.maxBytes());
+      if (set.isBroadcast()) set.accept(findFinished(set.expression()), pruning.maxBytes());
     }
   }
 

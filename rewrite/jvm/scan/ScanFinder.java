@@ -77,7 +77,7 @@ public final class ScanFinder {
   private void addUnread(SparkPlan plan) {
     List<Object> tables = isScan(plan) ? tables(plan) : List.of();
     if (!tables.isEmpty() && Collections.disjoint(tablesRead, tables)) {
-      scans.add(ScanNotes.unpruned(plan, NOT_READ));
+      scans.add(ScanNotes.setUnprunedReason(plan, NOT_READ));
       tablesRead.addAll(tables);
     }
     ScalaInterop.<SparkPlan>asJava(plan.children()).forEach(this::addUnread);

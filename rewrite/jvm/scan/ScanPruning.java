@@ -112,7 +112,7 @@ public final class ScanPruning {
   /** Adds keys in the forms that the index has: as values of the expression that the join compares,
       and as values of the column in it. */
   private void addForms(List<KeyValues> forms, JoinKeySet set) {
-    KeyValues given = set.given();
+    KeyValues given = set.originalKeys();
     boolean isIndexed = given != null && statistics.isIndexed(read, given.column());
     if (isIndexed) forms.add(given);
     if (!isIndexed || statistics.isIndexed(read, set.column())) forms.add(set);
@@ -163,10 +163,10 @@ public final class ScanPruning {
 
   /** Records what a set of keys pruned alone. */
   private void addFeedback(JoinKeySet set, FileCounter counter) {
-    if (set.isLost()) feedback.lost(set.expression().exprId(), set.reason(), set.seconds());
+    if (set.hasFailed()) feedback.recordFailure(set.source(), set.reason(), set.seconds());
     if (!set.isAvailable() || counter.total() == 0) return;
-    feedback.saved(
-        set.expression().exprId(), (double) counter.most(set.dimension()) / counter.total());
+    feedback.recordBenefit(
+        set.source(), (double) counter.most(set.dimension()) / counter.total());
   }
 
   /** Whether files were counted. */
