@@ -36,8 +36,6 @@ DIGEST = "rewrite/jvm/sources.sha256"
 """The resource in a jar that identifies what it was compiled from."""
 
 LINT = ("-Xlint:all", "-Werror")
-NOT_YET = ("-Xlint:-rawtypes", "-Xlint:-unchecked")
-"""Lints that wait until the sources have generics."""
 OPTIONS = ("--release", "17", "-encoding", "UTF-8", "-proc:none", "-implicit:none")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of all entries of a jar, so that equal sources give equal jars."""
@@ -188,7 +186,7 @@ def find_sources(line: str) -> dict[str, Path]:
 
 def compute_digest(line: str, sources: dict[str, Path]) -> str:
     """Return a hash of everything that a jar depends on."""
-    parts = [repr(LINES[line]), *LINT, *NOT_YET, *OPTIONS]
+    parts = [repr(LINES[line]), *LINT, *OPTIONS]
     for name, path in sources.items():
         parts += [name, path.read_text("utf-8")]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -233,7 +231,7 @@ def compile_classes(sources: list[Path], class_path: list[Path], into: Path) -> 
     arguments = into.with_name("arguments")
     arguments.write_text("\n".join(f'"{path}"' for path in sources))
     jars = os.pathsep.join(map(str, class_path))
-    command = [find_jdk() / "bin" / "javac", *LINT, *NOT_YET, *OPTIONS, "-cp", jars, "-d", into]
+    command = [find_jdk() / "bin" / "javac", *LINT, *OPTIONS, "-cp", jars, "-d", into]
     if subprocess.run([*map(str, command), f"@{arguments}"]).returncode:
         raise SystemExit("the Java sources do not compile")
 

@@ -18,7 +18,7 @@ public final class DynamicKeys {
 
   /** The filter that the keys at `index` contain a value. */
   public static DynamicPruningSubquery of(
-      Expression value, LogicalPlan plan, List keys, int index, boolean onlyInBroadcast,
+      Expression value, LogicalPlan plan, List<Expression> keys, int index, boolean onlyInBroadcast,
       ExprId id) {
     return new DynamicPruningSubquery(
         value, plan, keys, index, onlyInBroadcast, id, Option.empty());

@@ -1,8 +1,9 @@
 package rewrite.jvm.shims;
 
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import scala.collection.Iterator;
 import scala.collection.immutable.List;
@@ -22,8 +23,8 @@ public final class FileScans {
 
   /** A copy that reads another relation, with other filters. */
   public static FileSourceScanExec copy(
-      FileSourceScanExec scan, HadoopFsRelation relation, List partitionFilters,
-      List dataFilters) {
+      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
+      List<Expression> dataFilters) {
     return scan.copy(
         relation, scan.output(), scan.requiredSchema(), partitionFilters, scan.optionalBucketSet(),
         scan.optionalNumCoalescedBuckets(), dataFilters, scan.tableIdentifier(),

@@ -5,9 +5,9 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
+import rewrite.jvm.bridge.ScalaInterop;
 import scala.Option;
 import scala.collection.immutable.List;
-import scala.collection.immutable.Nil$;
 
 /**
  * Spark's dynamic pruning.
@@ -19,10 +19,11 @@ public final class DynamicKeys {
 
   /** The filter that the keys at `index` contain a value. */
   public static DynamicPruningSubquery of(
-      Expression value, LogicalPlan plan, List keys, int index, boolean onlyInBroadcast,
+      Expression value, LogicalPlan plan, List<Expression> keys, int index, boolean onlyInBroadcast,
       ExprId id) {
     return new DynamicPruningSubquery(
-        value, plan, keys, one(index), onlyInBroadcast, id, Option.empty());
+        value, plan, keys, ScalaInterop.asScala(java.util.List.of((Object) index)), onlyInBroadcast, id,
+        Option.empty());
   }
 
   /** Which of the keys a filter is about. */
@@ -33,9 +34,5 @@ public final class DynamicKeys {
   /** Which of a broadcast's keys a subquery returns. */
   public static int index(SubqueryBroadcastExec subquery) {
     return (Integer) subquery.indices().apply(0);
-  }
-
-  private static List one(int index) {
-    return new scala.collection.immutable.$colon$colon(index, (List) Nil$.MODULE$);
   }
 }

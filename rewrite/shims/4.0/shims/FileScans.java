@@ -1,5 +1,6 @@
 package rewrite.jvm.shims;
 
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import scala.collection.immutable.List;
@@ -19,8 +20,8 @@ public final class FileScans {
 
   /** A copy that reads another relation, with other filters. */
   public static FileSourceScanExec copy(
-      FileSourceScanExec scan, HadoopFsRelation relation, List partitionFilters,
-      List dataFilters) {
+      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
+      List<Expression> dataFilters) {
     return scan.copy(
         relation, scan.stream(), scan.output(), scan.requiredSchema(), partitionFilters,
         scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), dataFilters,

@@ -1,5 +1,7 @@
 package rewrite.jvm.shims;
 
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -16,12 +18,12 @@ public final class Nodes {
   private Nodes() {}
 
   /** A relation with some rows. */
-  public static LocalRelation relation(List output, List rows) {
+  public static LocalRelation relation(List<Attribute> output, List<InternalRow> rows) {
     return new LocalRelation(output, rows, false, Option.empty());
   }
 
   /** A scan of some rows. */
-  public static SparkPlan scan(List output, List rows) {
+  public static SparkPlan scan(List<Attribute> output, List<InternalRow> rows) {
     return new LocalTableScanExec(output, rows, Option.empty());
   }
 

@@ -1,6 +1,7 @@
 package rewrite.jvm.shims;
 
 import org.apache.spark.Partition;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.physical.KeyedPartitioning;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
@@ -23,7 +24,7 @@ public final class BatchScans {
   }
 
   /** A copy with another scan and other runtime filters. */
-  public static BatchScanExec copy(BatchScanExec scan, Scan other, List runtimeFilters) {
+  public static BatchScanExec copy(BatchScanExec scan, Scan other, List<Expression> runtimeFilters) {
     return scan.copy(
         scan.output(), other, runtimeFilters, scan.ordering(), scan.table(), scan.keyGroupedPartitioning());
   }
