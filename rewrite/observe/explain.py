@@ -154,12 +154,18 @@ def wait_for_records(spark: SparkSession) -> Hooks:
     return hooks
 
 
+def _type_name(value: object) -> str:
+    """Return such as `int`, or `pandas.DataFrame`, which is not Spark's."""
+    package = type(value).__module__.partition(".")[0]
+    name = type(value).__name__
+    return name if package == "builtins" else f"{package}.{name}"
+
+
 def require_frame(given: object, use: str) -> None:
     """Raise TypeError unless `given` is a DataFrame, SessionError for one of Spark Connect."""
     if not isinstance(given, DataFrame):
         raise TypeError(
-            f"{use} takes a Spark DataFrame or the SQL text of a query, not a "
-            f"{type(given).__module__.partition('.')[0]}.{type(given).__name__}"
+            f"{use} takes a Spark DataFrame or the SQL text of a query, not {_type_name(given)}"
         )
     if not hasattr(given, "_jdf"):
         raise SessionError(

@@ -77,8 +77,8 @@ def plan_of(spark: SparkSession, text: str) -> Any:
         if error_condition(error) != "UNBOUND_SQL_PARAMETER":
             raise
         raise StatementError(
-            "the query has parameters, which explain and verify do not support: write their "
-            "values into the query"
+            "the query has parameters without values: write them into the query, or pass them "
+            "as args to spark.sql('EXPLAIN SKIPPING ...')"
         ) from error
     _require_query(jvm, analyzed, text)
     return plan

@@ -197,12 +197,8 @@ class TestCommandsAreRefused:
             ("SELECT 1; DELETE FROM stated", ParseException, "extra input 'DELETE'"),
             ("SELEC 1", ParseException, "PARSE_SYNTAX_ERROR"),
             ("SELECT * FROM nowhere", AnalysisException, "TABLE_OR_VIEW_NOT_FOUND"),
-            (
-                "SELECT :a",
-                StatementError,
-                "has parameters, which explain and verify do not support",
-            ),
-            ("SELECT ?", StatementError, "has parameters, which explain and verify do not support"),
+            ("SELECT :a", StatementError, "has parameters without values"),
+            ("SELECT ?", StatementError, "has parameters without values"),
             ("/* never", StatementError, None),
         ],
     )
@@ -212,10 +208,6 @@ class TestCommandsAreRefused:
         for statement in ("EXPLAIN SKIPPING", "EXPLAIN SKIPPING DRY RUN", "VERIFY SKIPPING"):
             with pytest.raises((error, PySparkException) if says is None else error, match=says):
                 spark.sql(f"{statement} {query}")
-
-    def test_parameters_that_are_given_are_refused_as_well(self, spark: SparkSession) -> None:
-        with pytest.raises(StatementError, match="the query has parameters"):
-            spark.sql("EXPLAIN SKIPPING SELECT * FROM stated WHERE id = :id", {"id": 5})
 
 
 class TestVerify:
@@ -314,7 +306,9 @@ class TestWithoutHooks:
 def test_a_wrong_object_is_a_type_error() -> None:
     for ask in (rewrite.explain, rewrite.verify):
         for given in (5, None, ["SELECT 1"], object()):
-            says = f"takes a DataFrame or the SQL text of a query, not {type(given).__name__}"
+            says = (
+                f"takes a Spark DataFrame or the SQL text of a query, not .*{type(given).__name__}"
+            )
             with pytest.raises(TypeError, match=says):
                 ask(given)  # type: ignore[arg-type]
 

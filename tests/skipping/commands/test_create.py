@@ -82,7 +82,9 @@ class TestBothWays:
         }
 
     def test_other_text_is_not_run_by_skipping_sql(self, unhooked: SparkSession) -> None:
-        with pytest.raises(StatementError, match=r"not a skipping-index statement.*use spark\.sql"):
+        with pytest.raises(
+            StatementError, match=r"not a skipping-index statement.*with spark\.sql"
+        ):
             skipping.sql(unhooked, "SHOW TABLES")
         with pytest.raises(StatementError, match="not a skipping-index statement"):
             skipping.schema("SHOW TABLES")
