@@ -306,10 +306,8 @@ class TestWithoutHooks:
 def test_a_wrong_object_is_a_type_error() -> None:
     for ask in (rewrite.explain, rewrite.verify):
         for given in (5, None, ["SELECT 1"], object()):
-            says = (
-                f"takes a Spark DataFrame or the SQL text of a query, not .*{type(given).__name__}"
-            )
-            with pytest.raises(TypeError, match=says):
+            name = type(given).__name__
+            with pytest.raises(TypeError, match=f"or the SQL text of a query, not {name}$"):
                 ask(given)  # type: ignore[arg-type]
 
 
