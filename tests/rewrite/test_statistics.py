@@ -48,6 +48,12 @@ def joined(column: str = "i", table: str = "sorted", condition: str = "d.i > 0")
     return f"SELECT f.id FROM {table} f JOIN few d ON f.{column} = d.{column} WHERE {condition}"
 
 
+def side(conf: dict[str, str]) -> str:
+    """The name of the filtering side; without adaptive execution, Spark before 4.1 loses it."""
+    is_lost = RELEASE < (4, 1) and conf == {**PLAIN, **SMJ}
+    return "a dimension" if is_lost else "few"
+
+
 @pytest.mark.smoke
 @on_all_engines
 def test_a_join_on_a_clustered_column(
@@ -55,7 +61,7 @@ def test_a_join_on_a_clustered_column(
 ) -> None:
     found = same_rows(spark, joined(), conf=conf)
     assert fact(found, "sorted").opened == 2, str(found.explained)
-    assert "by i IN (3 keys of few)  STATISTICS" in str(found.explained)
+    assert f"by i IN (3 keys of {side(conf)})  STATISTICS" in str(found.explained)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
@@ -113,7 +119,7 @@ def test_a_partition_column(spark: SparkSession, format: str, conf: dict[str, st
     found = same_rows(spark, joined("p", "parts"), conf=conf)
     assert fact(found, "parts").opened == 2, str(found.explained)
     if SMJ.items() <= conf.items():
-        assert "by p IN (2 keys of few)  PARTITION" in str(found.explained)
+        assert f"by p IN (2 keys of {side(conf)})  PARTITION" in str(found.explained)
     spark.sql("DROP TABLE parts")
 
 
