@@ -166,16 +166,16 @@ def _leaf(values: Any, *, nulls: bool) -> dict[str, Any]:
 def test_what_java_sends_is_read_at_any_depth_and_with_nulls_as_they_are() -> None:
     reader = Reader([memoryview(pa.array([1], pa.int64()).buffers()[1])])
     leaf = _leaf([1], nulls=True)
-    assert reader.read({"op": "not", "leg": leaf}) == Or(())
-    twice = reader.read({"op": "not", "leg": {"op": "not", "leg": leaf}})
+    assert reader.read({"op": "not", "operand": leaf}) == Or(())
+    twice = reader.read({"op": "not", "operand": {"op": "not", "operand": leaf}})
     assert isinstance(twice, In)
     assert (twice.values.to_pylist(), twice.negated) == ([1], False)
     node: dict[str, Any] = leaf
     for level in range(100_000):
         op = ("and", "or")[level % 2]
-        node = {"op": "not", "leg": {"op": op, "legs": [node, {"op": "unknown", "why": "f"}]}}
+        node = {"op": "not", "operand": {"op": op, "operands": [node, {"op": "unknown", "why": "f"}]}}
     assert isinstance(reader.read(node), And | Or)
-    both = reader.read({"op": "not", "leg": {"op": "and", "legs": [leaf, _leaf([1], nulls=False)]}})
+    both = reader.read({"op": "not", "operand": {"op": "and", "operands": [leaf, _leaf([1], nulls=False)]}})
     assert isinstance(both, Or)
     assert both.legs[0] == Or(())
     assert isinstance(both.legs[1], In)

@@ -432,7 +432,7 @@ def test_a_path_that_delta_rs_takes_for_another(tmp_path: Path) -> None:
     """It unquotes twice, and so mixes up two folders."""
     for name in ("x y%20z", "x y z", "x% é"):
         hand_made(tmp_path / name, [{"name": "k", "type": "long"}])
-    with pytest.raises(TableError, match="decodes %20 in a path"):
+    with pytest.raises(TableError, match="decodes %20 in the path"):
         delta_path_source(f"{tmp_path}/x y%20z")
     for name in ("x y z", "x% é"):
         opened = delta_path_source(f"{tmp_path}/{name}").table

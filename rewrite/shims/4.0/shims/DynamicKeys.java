@@ -5,9 +5,9 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
-import rewrite.jvm.bridge.ScalaInterop;
 import scala.Option;
 import scala.collection.immutable.List;
+import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * Spark's dynamic pruning.
@@ -22,8 +22,7 @@ public final class DynamicKeys {
       Expression value, LogicalPlan plan, List<Expression> keys, int index, boolean onlyInBroadcast,
       ExprId id) {
     return new DynamicPruningSubquery(
-        value, plan, keys, ScalaInterop.asScala(java.util.List.of((Object) index)), onlyInBroadcast, id,
-        Option.empty());
+        value, plan, keys, one(index), onlyInBroadcast, id, Option.empty());
   }
 
   /** Which of the keys a filter is about. */
@@ -34,5 +33,9 @@ public final class DynamicKeys {
   /** Which of a broadcast's keys a subquery returns. */
   public static int index(SubqueryBroadcastExec subquery) {
     return (Integer) subquery.indices().apply(0);
+  }
+
+  private static List<Object> one(int index) {
+    return CollectionConverters.asScala(java.util.List.of((Object) index)).toList();
   }
 }
