@@ -542,7 +542,7 @@ class TestReasons:
 
     def test_a_frame_of_pandas(self, spark: SparkSession) -> None:
         frame = spark.range(3).toPandas()
-        with pytest.raises(TypeError, match=r"Spark DataFrame .*, not a pandas\.DataFrame$"):
+        with pytest.raises(TypeError, match=r"Spark DataFrame .*, not pandas\.DataFrame$"):
             rewrite.explain(frame)  # type: ignore[arg-type]
 
     def test_no_scan_and_no_hooks(self, spark: SparkSession) -> None:
