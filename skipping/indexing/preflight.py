@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from providers.base import SkippingProvider
 from providers.errors import SessionError
-from skipping.requirements import INSTALL
+from skipping.requirements import require_spark
 
 _NEEDED = ("skipping.indexing.sketch",)
 
@@ -75,7 +75,7 @@ def _probe_executors(spark: SparkSession, needed: list[bytes]) -> list[str]:
         probed = slotwise.mapInArrow(probe, "reason string")
     except ImportError as error:
         # The driver, not an executor, lacks a package that Spark requires, such as pandas.
-        raise SessionError(f"{str(error).rstrip('.')}: {INSTALL}") from error
+        raise SessionError(f"{str(error).rstrip('.')}: {require_spark().install}") from error
     try:
         rows = probed.collect()
     except (PySparkException, Py4JError) as error:

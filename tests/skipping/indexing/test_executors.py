@@ -20,6 +20,7 @@ from skipping.indexing.preflight import require_executors
 from skipping.indexing.sketch import Work
 from skipping.indexing.spark import SparkBuild
 from skipping.model.definition import IndexedColumn
+from skipping.requirements import require_spark
 from skipping.stores import IDENTITY
 from skipping.tables import PhysicalColumn, TableColumn
 
@@ -99,4 +100,4 @@ def test_what_this_process_lacks_is_not_said_of_the_executors(
         require_executors(spark, KINDS)
     assert "Pandas >= " in str(caught.value)
     assert "executors" not in str(caught.value)
-    assert str(caught.value).endswith(": pip install 'lakehouse-file-skipping[spark]'")
+    assert str(caught.value).endswith(f": {require_spark().install}")

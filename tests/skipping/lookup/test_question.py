@@ -173,9 +173,14 @@ def test_what_java_sends_is_read_at_any_depth_and_with_nulls_as_they_are() -> No
     node: dict[str, Any] = leaf
     for level in range(100_000):
         op = ("and", "or")[level % 2]
-        node = {"op": "not", "operand": {"op": op, "operands": [node, {"op": "unknown", "why": "f"}]}}
+        node = {
+            "op": "not",
+            "operand": {"op": op, "operands": [node, {"op": "unknown", "why": "f"}]},
+        }
     assert isinstance(reader.read(node), And | Or)
-    both = reader.read({"op": "not", "operand": {"op": "and", "operands": [leaf, _leaf([1], nulls=False)]}})
+    both = reader.read(
+        {"op": "not", "operand": {"op": "and", "operands": [leaf, _leaf([1], nulls=False)]}}
+    )
     assert isinstance(both, Or)
     assert both.legs[0] == Or(())
     assert isinstance(both.legs[1], In)
