@@ -24,7 +24,6 @@ from pyspark.sql.types import (
     NullType,
     StructField,
     StructType,
-    VariantType,
 )
 
 import rewrite
@@ -359,7 +358,8 @@ def _columns(name: str, type: DataType) -> Iterator[str]:
 
 
 def _is_ordered(type: DataType) -> bool:
-    return not isinstance(type, ArrayType | MapType | StructType | VariantType | NullType)
+    has_order = not isinstance(type, ArrayType | MapType | StructType | NullType)
+    return has_order and type.typeName() != "variant"  # a class that PySpark 3.5 does not have
 
 
 def _is_storable(field: StructField) -> bool:
