@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from skipping.spark_api import RELEASE
 from tests.rewrite.differential import (
     FORMATS,
     Compared,
@@ -91,7 +92,8 @@ def test_the_dimension_is_read_once(spark: SparkSession, format: str) -> None:
         once = rows_read(spark, query)
         with settings(spark, APART):
             twice = rows_read(spark, query)
-    assert twice - once == 400, (twice, once)  # one of its two files
+    # One of its two files; before 4.1, Spark counts each row of a connector twice.
+    assert twice - once == (400 if RELEASE >= (4, 1) else 800), (twice, once)
 
 
 def test_only_where_exchanges_are_reused(spark: SparkSession, format: str) -> None:
