@@ -51,7 +51,7 @@ test-fast: jars
 	$(PYTEST) --hypothesis-profile fast -m "(unit and not nightly or smoke) and not soak"
 
 test-smoke: jars  ## one test of each index type, format, store, join form; SPARK=3.5 is another line
-	$(PYTEST) --hypothesis-profile fast -m "smoke and not soak"
+	$(PYTEST) --hypothesis-profile fast -m "smoke and not soak" $(AGAIN)
 
 test-lines:  ## these on each other line of Spark
 	for line in 3.5 4.0 4.2; do $(MAKE) test-smoke SPARK=$$line || exit; done
