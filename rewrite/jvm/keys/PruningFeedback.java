@@ -1,7 +1,9 @@
 package rewrite.jvm.keys;
 
 import java.lang.ref.WeakReference;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
+import rewrite.jvm.bridge.RecentMap;
 
 /**
  * Remembers what the keys of joins pruned, by the shape of the lookup: table, column, filtering
@@ -17,8 +19,9 @@ public final class PruningFeedback {
   private static final int MAX_PAUSE_OF_COPIES = 40;
   private static final double PAUSE_AFTER_FAILURE = 10;
   private static final double MIN_BENEFIT = 0.01;
+  private static final int CAPACITY = 10_000;
 
-  private final RecentMap<String, Outcome> outcomes = new RecentMap<>();
+  private final Map<String, Outcome> outcomes = new RecentMap<>(CAPACITY);
 
   /**
    * Return why a shape is not worth a lookup, or null.

@@ -1,10 +1,12 @@
 package rewrite.jvm.keys;
 
+import java.util.Map;
 import java.util.UUID;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.predicate.Conditions;
 
 /**
@@ -16,7 +18,9 @@ import rewrite.jvm.predicate.Conditions;
 public final class PruningRegistry {
   private static final UUID NON_REPEATABLE = UUID.randomUUID();
 
-  private final RecentMap<ExprId, KeySource> sources = new RecentMap<>();
+  private static final int CAPACITY = 10_000;
+
+  private final Map<ExprId, KeySource> sources = new RecentMap<>(CAPACITY);
 
   /**
    * Register a source, and return the id for its expression.

@@ -3,11 +3,11 @@ package rewrite.jvm.observe;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.Protocol;
+import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.predicate.AskedLeaves;
 
 /**
@@ -18,7 +18,7 @@ public final class UnusedPredicates {
   private static final int TABLES = 256;
   private static final int CONDITIONS = 64;
 
-  private final Map<String, Map<String, Map<String, Object>>> tables = new Latest<>(TABLES);
+  private final Map<String, Map<String, Map<String, Object>>> tables = new RecentMap<>(TABLES);
 
   /** Adds the predicates of a scan that has run, as ScanReport describes it, by table identity. */
   @SuppressWarnings("unchecked")
@@ -28,7 +28,7 @@ public final class UnusedPredicates {
       if (isUsed(leaf, scan)) continue;
       Map<String, Object> sums =
           tables
-              .computeIfAbsent(table, key -> new Latest<>(CONDITIONS))
+              .computeIfAbsent(table, key -> new RecentMap<>(CONDITIONS))
               .computeIfAbsent((String) leaf.get("condition"), key -> withoutKeys(leaf));
       plus(sums, "scans", 1);
       plus(sums, "opened", scan.get("opened"));
@@ -79,21 +79,5 @@ public final class UnusedPredicates {
   public synchronized String of(String table) {
     Map<String, ?> conditions = tables.get(table);
     return Json.write(conditions == null ? List.of() : conditions.values());
-  }
-
-  /** A map of the entries that were used last. */
-  private static final class Latest<V> extends LinkedHashMap<String, V> {
-    private static final long serialVersionUID = 1;
-
-    private final int most;
-
-    Latest(int most) {
-      super(16, 0.75f, true);
-      this.most = most;
-    }
-
-    @Override protected boolean removeEldestEntry(Map.Entry<String, V> eldest) {
-      return size() > most;
-    }
   }
 }
