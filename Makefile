@@ -94,7 +94,7 @@ soak: jars  ## what takes minutes: tests, joins with 50 million keys, MINUTES=15
 	$(BIN)/python -m tests.soak $(or $(MINUTES),15)
 
 $(BIN)/.benchmarks: $(BIN)/.installed
-	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,bench]'
+	$(BIN)/pip install --quiet -c $(VENV)/constraints.txt -e '.[test,bench]'
 	touch $@
 
 bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing about time
@@ -118,14 +118,14 @@ bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and b
 	$(BIN)/python -m tests.benchmarks.scale
 
 $(BIN)/.peers: $(BIN)/.installed
-	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,peers]'
+	$(BIN)/pip install --quiet -c $(VENV)/constraints.txt -e '.[test,peers]'
 	touch $@
 
 bench-peers: $(BIN)/.peers  ## a join in Spark, DuckDB, Polars, delta-rs and DataFusion, on the same files
 	$(BIN)/python -m tests.benchmarks.peers
 
 $(BIN)/.docs: $(BIN)/.installed
-	$(BIN)/pip install --quiet -c .ci/constraints.txt -e '.[test,docs]'
+	$(BIN)/pip install --quiet -c $(VENV)/constraints.txt -e '.[test,docs]'
 	touch $@
 
 # A test that ran has left it there already.
