@@ -133,12 +133,12 @@ def _require_jar(jar: _Jar, loader: Any, line: SparkLine) -> bool:
     if found is None:
         return False
     file = unquote(str(found)).partition("!")[0].rpartition("/")[2]
-    releases, install = line.delta, line.install
-    if jar is _ICEBERG:
-        releases = line.iceberg
-        install = f"spark.jars.packages={line.iceberg_jar}, and restart Python" if releases else ""
+    releases = line.iceberg if jar is _ICEBERG else line.delta
     if not releases:
         raise SessionError(f"{file} cannot be used: {missing_release(jar.format, line)}")
+    install = line.install
+    if jar is _ICEBERG:
+        install = f"spark.jars.packages={line.iceberg_jar}, and restart Python"
     built_for = re.search(jar.name, file)
     if built_for and (built_for[1] not in (None, line.spark) or built_for[2] != line.scala):
         raise SessionError(
