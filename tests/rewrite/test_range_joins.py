@@ -109,7 +109,7 @@ def test_on_every_engine(
     query = joined("f.l BETWEEN d.l1 AND d.l2", table=table)
     found = same_rows(spark, query, conf=conf)
     assert fact(found).opened == 2, str(found.explained)
-    assert "2 ranges, l by" in str(found.explained)
+    assert "2 ranges of periods for l:" in str(found.explained)
 
 
 FORMS = {

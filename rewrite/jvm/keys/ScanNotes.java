@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.LogicalQueryStage;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /** Notes on scans for explain and ANALYZE. A logical scan has the reasons why it got no keys of a
@@ -79,9 +80,17 @@ public final class ScanNotes {
 
   /** Return the leaves of the logical plan that a physical one was planned from. */
   public static List<LogicalPlan> leaves(SparkPlan scan) {
-    return scan.logicalLink().isEmpty()
-        ? new ArrayList<>()
-        : ScalaInterop.asJava(scan.logicalLink().get().collectLeaves());
+    List<LogicalPlan> out = new ArrayList<>();
+    if (scan.logicalLink().isDefined()) addLeaves(scan.logicalLink().get(), out);
+    return out;
+  }
+
+  private static void addLeaves(LogicalPlan plan, List<LogicalPlan> out) {
+    for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {
+      // Adaptive execution plans again with a leaf in place of what a stage computes.
+      if (leaf instanceof LogicalQueryStage stage) addLeaves(stage.logicalPlan(), out);
+      else out.add(leaf);
+    }
   }
 
   /** Return the reasons of the logical scan of a physical one. */

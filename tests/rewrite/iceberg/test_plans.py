@@ -274,9 +274,10 @@ def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[
         "SELECT m, count(*) FROM t WHERE k = 3 GROUP BY m",
     ):
         found = same_rows(spark, query, conf=conf)
-        (scan,) = [s for s in found.explained.scans if s.table.endswith(".t")]
-        assert scan.opened is not None
-        assert scan.opened < FILES, str(found.explained)
+        # Its keys for `u` may come from a second read.
+        scans = [s for s in found.explained.scans if s.table.endswith(".t")]
+        assert scans
+        assert all(s.opened is not None and s.opened < FILES for s in scans), str(found.explained)
     with settings(spark, conf):
         df = spark.sql("SELECT t.id, u.id FROM t JOIN u ON t.m = u.m WHERE t.k IN (3, 12)")
         df.collect()
