@@ -281,9 +281,7 @@ def test_partitions_are_counted_in(spark: SparkSession, format: str) -> None:
             else:
                 assert number.bounds == ()
                 (day,) = SkippingIndex.analyze(spark, table, columns=["day"]).columns
-                assert day.reason.endswith(
-                    "conditions on CAST(ts AS DATE), its generation expression"
-                )
+                assert "conditions on CAST(ts AS DATE)" in day.reason
         finally:
             spark.sql(f"DROP TABLE {table}")
 

@@ -139,7 +139,7 @@ def test_a_name_that_is_never_looked_up(monkeypatch: pytest.MonkeyPatch) -> None
         took = [query_store(line, 0.05) for line in [*lines, *lines]]
         assert max(took) < 0.05 + SLACK
         assert threading.active_count() <= before + opensearch_http._LOOKUPS
-        with pytest.raises(StoreError, match="lookups are still running"):
+        with pytest.raises(StoreError, match="name lookups still run"):
             lines[-1].exchange("GET", "/x", None, {}, deadline=time.monotonic() + 5)
     finally:
         go.set()
