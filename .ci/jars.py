@@ -5,7 +5,7 @@
 The jars are in `rewrite/jars/`, from where wheels take them. A jar is built again only if the
 sources have changed. The classes they are compiled against are fetched from Maven Central into a
 cache folder, by `mvn` or by the Ivy in PySpark, and their hashes are pinned. If PySpark of the line
-is installed, it provides Spark's jars.
+is installed, it provides Spark's jars; for a line without a hash, pip installs it into the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.jvm import Artifact, find_jdk  # noqa: E402
+from tests.jvm import CACHE, Artifact, find_jdk  # noqa: E402
 
 SOURCES = ROOT / "rewrite" / "jvm"
 SHIMS = ROOT / "rewrite" / "shims"
@@ -67,8 +67,12 @@ class Line:
             f"org.scala-lang:scala-library:{self.scala}",
             *self.libraries,
         )
-        if _line_of(installed_spark()) == _line_of(self.spark):
-            return [_find_installed(part.split(":")[1]) for part in parts]
+        names = [part.split(":")[1] for part in parts]
+        if _line_of(installed_spark()) == _line_of(self.spark):  # its patch may be newer
+            package = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+            return _choose(package / "jars", names)
+        if not self.spark_sha256:
+            return _find_installed(self.spark, names)
         return _fetch(_artifact("spark", parts, self.spark_sha256))
 
 
@@ -138,6 +142,16 @@ LINES = {
         "529da8f38c574a3448c4f9daeb61556a6fa0ae23330f50100b098e3b78a28511",
         (*_MODULES, "common-utils-java"),
     ),
+    # No Delta or Iceberg is released for 4.3: the same. Its jars are in PySpark only.
+    "4.3": Line(
+        "4.3.0",
+        "2.13.18",
+        _LIBRARIES,
+        _list_formats("4.2_2.13:4.4.0", "4.4.0", "4.1_2.13"),
+        "",
+        "529da8f38c574a3448c4f9daeb61556a6fa0ae23330f50100b098e3b78a28511",
+        (*_MODULES, "common-utils-java"),
+    ),
 }
 """The supported lines. Libraries may be of an older patch than those that run."""
 
@@ -155,10 +169,25 @@ def _line_of(version: str | None) -> str:
     return ".".join((version or "").split(".")[:2])
 
 
-def _find_installed(name: str) -> Path:
-    """Return a jar of the installed PySpark, whose patches may be newer than Maven's."""
-    folder = Path(str(find_spec("pyspark").origin)).parent / "jars"  # type: ignore[union-attr]
-    return next(folder.glob(f"{name}-[0-9]*.jar"))
+def _find_installed(version: str, names: list[str]) -> list[Path]:
+    """Return jars of the PySpark that pip installs the first time; only they are kept."""
+    kept = CACHE / f"pyspark-{version}"
+    if not kept.is_dir():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as name:
+            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", name]
+            subprocess.run([*pip, f"pyspark=={version}"], check=True)
+            chosen = Path(name, "chosen")
+            chosen.mkdir()
+            for jar in _choose(Path(name, "pyspark", "jars"), names):
+                jar.rename(chosen / jar.name)
+            with suppress(OSError):  # another process was first
+                chosen.rename(kept)
+    return _choose(kept, names)
+
+
+def _choose(folder: Path, names: list[str]) -> list[Path]:
+    return [next(folder.glob(f"{name}-[0-9]*.jar")) for name in names]
 
 
 def _artifact(name: str, parts: tuple[str, ...], sha256: str) -> Artifact:

@@ -32,6 +32,8 @@ class SparkLine:
     @property
     def install(self) -> str:
         """The command that installs everything for this line."""
+        if not self.delta:  # the extra requires delta-spark, which is for other lines
+            return f"pip install lakehouse-file-skipping 'pyspark[sql]=={self.spark}.*'"
         return f"pip install 'lakehouse-file-skipping[spark]' 'pyspark=={self.spark}.*'"
 
 
@@ -44,6 +46,7 @@ LINES = {
         SparkLine("4.0", "2.13", ("4.4", "4.0"), ("1.11",), "io.delta:delta-spark_4.0_2.13:4.4.0"),
         SparkLine("4.1", "2.13", ("4.4",), _ICEBERG, "io.delta:delta-spark_4.1_2.13:4.4.0"),
         SparkLine("4.2", "2.13", ("4.4",), (), "io.delta:delta-spark_4.2_2.13:4.4.0"),
+        SparkLine("4.3", "2.13"),
     )
 }
 """The supported lines of Spark: there is a jar with our rules for each."""

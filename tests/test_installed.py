@@ -157,7 +157,7 @@ def test_the_quickstart_without_spark_twice_in_one_folder(wheel: Path, tmp_path:
 
 
 INSTALL = "pip install 'lakehouse-file-skipping[spark]' 'pyspark==4.1.*'"
-NO_SPARK = f"this needs Apache Spark 3.5, 4.0, 4.1 or 4.2: {INSTALL}"
+NO_SPARK = f"this needs Apache Spark 3.5, 4.0, 4.1, 4.2 or 4.3: {INSTALL}"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: st
     done = subprocess.run([plain, "-c", program], capture_output=True, text=True)
     assert (
         f"PySpark {found} is installed, but this release of lakehouse-file-skipping works only "
-        f"with 3.5, 4.0, 4.1 or 4.2: {INSTALL}"
+        f"with 3.5, 4.0, 4.1, 4.2 or 4.3: {INSTALL}"
     ) in done.stderr
 
 

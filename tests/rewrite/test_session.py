@@ -79,6 +79,9 @@ def test_formats_are_those_with_a_release(caplog: pytest.LogCaptureFixture) -> N
     )
     with pytest.raises(SessionError, match=r"Iceberg has no release for Spark 4\.2"):
         _choose_formats(["iceberg"], LINES["4.2"])
+    assert list(_choose_formats(None, LINES["4.3"])) == []
+    with pytest.raises(SessionError, match=r"Delta Lake has no release for Spark 4\.3"):
+        _choose_formats(["delta"], LINES["4.3"])
 
 
 class TestWhatCannotBe:
@@ -170,7 +173,8 @@ class TestAnotherRelease:
         monkeypatch.setattr(type(spark), "version", "3.4.1")
         assert self.refusal(spark) == (
             "Spark 3.4.1 is installed, but this release of lakehouse-file-skipping works only with "
-            "3.5, 4.0, 4.1 or 4.2: pip install 'lakehouse-file-skipping[spark]' 'pyspark==4.1.*'"
+            "3.5, 4.0, 4.1, 4.2 or 4.3: "
+            "pip install 'lakehouse-file-skipping[spark]' 'pyspark==4.1.*'"
         )
 
     def test_of_spark_beside_pyspark(
