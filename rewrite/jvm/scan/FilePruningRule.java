@@ -271,7 +271,9 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       PhysicalScan scan = scans.of(child);
       if (scan != null) {
         // Otherwise the scan is visited later, alone or under another filter.
-        boolean isReady = scan.hasFilters() ? !keys.isEmpty() : above != null;
+        boolean isReady =
+            above != null && (!scan.hasFilters() || !ScalarSubqueries.of(above).isEmpty())
+                || scan.hasFilters() && !keys.isEmpty();
         return isReady && !scan.isPruned() ? prune(scan, above, keys) : child;
       }
       List<Expression> conditions = null;

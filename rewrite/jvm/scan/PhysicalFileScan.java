@@ -18,6 +18,7 @@ import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.shims.FileScans;
 import rewrite.jvm.source.BoundRule;
@@ -79,6 +80,10 @@ final class PhysicalFileScan extends PhysicalScan {
     List<Expression> filters = partitionFilters();
     filters.addAll(dataFilters());
     filters.removeIf(each -> Conditions.dynamic(each) != null); // Spark's, and those of `keys`
+    // Spark 3.5 keeps conditions with a subquery out of the scan.
+    if (above != null && ScalarSubqueries.of(filters).isEmpty()) {
+      filters.addAll(ScalarSubqueries.of(above));
+    }
     return filters;
   }
 
