@@ -474,10 +474,10 @@ WRONG: dict[str, tuple[str, Any]] = {
     "NOT < is >": ("OPPOSITE", {**OPPOSITE, "<": ">"}),
     "NaN is no value": ("_NAN", 1.25),
     "a column that is not there is false": ("_Leaf._or_null", lambda _, *legs: AnyOf(legs)),
-    "0.0 is in a list that has -0.0": ("_Leaf._excluded", lambda _, values: values),
+    "0.0 is in a list that has -0.0": ("_Leaf._drop_inexact", lambda _, values: values),
     "0.1 is 0.1 in every file": ("_as_float", lambda value: value),
     "every file takes every literal": ("_NARROWER", {}),
-    "there is one case": ("_confused", lambda _: set()),
+    "there is one case": ("_find_ambiguous", lambda _: set()),
     "what is required is there": (
         "_Leaf._null",
         lambda leaf, null: leaf._or_null() if null else Null(leaf.name, negated=True),

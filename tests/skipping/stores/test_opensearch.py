@@ -67,7 +67,7 @@ def test_hung(mortal: Node) -> None:
                 lambda asked=asked: asked.definitions(timeout=0.5),
                 lambda asked=asked: asked.catalogue("i", timeout=0.5),
             ):
-                with pytest.raises(StoreError, match="did not answer within"):
+                with pytest.raises(StoreError, match="did not answer"):
                     use()
         assert time.monotonic() - began < 8
     finally:
@@ -185,7 +185,7 @@ def test_a_shard_that_fails(opensearch: str, between: Front, partial: str) -> No
     between.rule = rule
     body = {"size": 1, "aggs": {"words": opensearch_scripts.bitmap(1)}}
     store._client.search(f"{name}-a", body)
-    with pytest.raises(StoreError, match="not all" if partial == "true" else "search_phase"):
+    with pytest.raises(StoreError, match="only 1 of 2 shards" if partial == "true" else "search_phase"):
         store._client.search(name, body)
 
 
