@@ -143,8 +143,8 @@ class TestVerify:
             ("SELECT rand(), id FROM {t}", "differs from run to run"),
             ("SELECT first(id) FROM {t}", "first depends on the order of rows"),
             ("SELECT id FROM {t} LIMIT 3", "Limit may return different rows in each run"),
-            ("SELECT count(*) FROM (SELECT id FROM {t} LIMIT 3)", "Limit takes any"),
-            ("SELECT id FROM {t} TABLESAMPLE (10 PERCENT)", "Sample takes any"),
+            ("SELECT count(*) FROM (SELECT id FROM {t} LIMIT 3)", "Limit may return different rows"),
+            ("SELECT id FROM {t} TABLESAMPLE (10 PERCENT)", "Sample may return different rows"),
         ],
     )
     def test_what_is_up_to_chance(
@@ -228,7 +228,7 @@ class TestBackgroundVerification:
         wake = threading.Event()
         watched = BackgroundVerification(lambda: None)  # type: ignore[arg-type, return-value]
         monkeypatch.setattr(watched, "_check", lambda _: wake.wait(60))
-        asked: Any = SimpleNamespace(finding=SimpleNamespace(pruned=[1]))
+        asked: Any = SimpleNamespace(result=SimpleNamespace(pruned=[1]))
         for _ in range(1_000):
             watched.offer(asked)  # does not wait
         assert not watched.settle(0.2)
