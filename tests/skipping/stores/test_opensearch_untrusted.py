@@ -131,7 +131,7 @@ def test_pages_that_together_are_too_much_are_an_error(monkeypatch: pytest.Monke
     page = {PAGE: bomb(1 << 20)}
     assert len(unpack_pages([page] * 3, [], [], {}, most=3)) == 3
     monkeypatch.setattr(limits, "TABLE", 2 << 20)
-    with pytest.raises(StoreError, match="more than the 2 MB that are read"):
+    with pytest.raises(StoreError, match="more than 2 MB, the limit of a read"):
         unpack_pages([page] * 3, [], [], {}, most=3)
 
 
@@ -141,7 +141,7 @@ def test_documents_that_together_are_too_much_are_an_error(
     store = make(opensearch, files=200)
     monkeypatch.setattr(limits, "TABLE", 1_000)
     lookup = Lookup(store, ttl=0)
-    with pytest.raises(StoreError, match="that are read"):
+    with pytest.raises(StoreError, match="the limit of a read"):
         lookup.entries.get("i", timeout=30)
     store.define(OTHER, expect=None)  # no matter of others
     assert lookup.entries.get("j", timeout=30).entries.files.num_rows == 0
