@@ -185,7 +185,8 @@ def test_a_shard_that_fails(opensearch: str, between: Front, partial: str) -> No
     between.rule = rule
     body = {"size": 1, "aggs": {"words": opensearch_scripts.bitmap(1)}}
     store._client.search(f"{name}-a", body)
-    with pytest.raises(StoreError, match="only 1 of 2 shards" if partial == "true" else "search_phase"):
+    why = "only 1 of 2 shards" if partial == "true" else "search_phase"
+    with pytest.raises(StoreError, match=why):
         store._client.search(name, body)
 
 
