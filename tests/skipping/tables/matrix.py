@@ -30,15 +30,15 @@ LIST = [29, 31, *range(100_000, 100_498)]
 """500 values, of which two are there."""
 
 ASKED: dict[str, str] = {
-    "literal": "h = 17",
-    "IN 500": f"h IN ({', '.join(map(str, LIST))})",
+    "one value": "h = 17",
+    "IN with 500 values": f"h IN ({', '.join(map(str, LIST))})",
     "range": "r BETWEEN 70 AND 90",
     "OR": "h = 17 OR r >= 1180",
     "keys": "h IN (17, 29)",
 }
 """The filters as SQL; those of a join as the list of its keys."""
 
-NEEDED = {"literal": {5}, "IN 500": {5, 7}, "range": {0}, "OR": {5, 11}, "keys": {5}}
+NEEDED = {"one value": {5}, "IN with 500 values": {5, 7}, "range": {0}, "OR": {5, 11}, "keys": {5}}
 """The files with a matching row, which are those that the index leaves."""
 
 COLUMNS = "h VALUE_LIST, r MIN_MAX"
@@ -144,8 +144,8 @@ def own_sql(asked: str) -> str:
 def arrow(scan: Any, asked: str | None) -> list[int]:
     h, r = pc.field("h"), pc.field("r")
     filters = {
-        "literal": h == 17,
-        "IN 500": h.isin(LIST),
+        "one value": h == 17,
+        "IN with 500 values": h.isin(LIST),
         "range": (r >= 70) & (r <= 90),
         "OR": (h == 17) | (r >= 1180),
         "keys": h.isin(KEYS),
@@ -169,8 +169,8 @@ def polars(scan: Any, asked: str | None) -> list[int]:
 
     h, r = pl.col("h"), pl.col("r")
     filters = {
-        "literal": h == 17,
-        "IN 500": h.is_in(LIST),
+        "one value": h == 17,
+        "IN with 500 values": h.is_in(LIST),
         "range": r.is_between(70, 90),
         "OR": (h == 17) | (r >= 1180),
     }
@@ -227,9 +227,9 @@ STREAMS: dict[str, Callable[[Any], list[int]]] = {
 
 OWN: dict[str, tuple[str, ...]] = {
     "Format": (),
-    "Arrow": ("literal", "IN 500", "range", "OR", "keys"),
-    "DuckDB": ("literal", "IN 500", "range", "keys"),
-    "Polars": ("literal", "IN 500", "range", "OR"),
+    "Arrow": ("one value", "IN with 500 values", "range", "OR", "keys"),
+    "DuckDB": ("one value", "IN with 500 values", "range", "keys"),
+    "Polars": ("one value", "IN with 500 values", "range", "OR"),
 }
 """The filters of an engine's own by which files are skipped."""
 
@@ -239,8 +239,8 @@ def matches(row: dict[str, Any], asked: str) -> bool:
     if h is None:
         return False
     return {
-        "literal": h == 17,
-        "IN 500": h in LIST,
+        "one value": h == 17,
+        "IN with 500 values": h in LIST,
         "range": 70 <= r <= 90,
         "OR": h == 17 or r >= 1180,
         "keys": h in KEYS,
