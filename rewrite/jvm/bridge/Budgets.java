@@ -1,5 +1,6 @@
 package rewrite.jvm.bridge;
 
+import java.util.Collections;
 import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
@@ -17,7 +18,8 @@ public final class Budgets {
 
   private final ThreadLocal<Budget> ofThread = new ThreadLocal<>();
   private final ThreadLocal<Boolean> isFixed = new ThreadLocal<>();
-  private final Map<String, Budget> ofExecutions = new RecentMap<>(CAPACITY);
+  private final Map<String, Budget> ofExecutions =
+      Collections.synchronizedMap(new RecentMap<>(CAPACITY));
 
   /** This thread begins another plan. */
   void beginPlan() {
@@ -36,14 +38,10 @@ public final class Budgets {
     ofThread.remove();
   }
 
-  /** Returns the budget of the current query; a new one has so many seconds. */
+  /** Returns the budget of the current query; `seconds` is the total of a new one. */
   Budget current(double seconds) {
     String id = execution();
-    if (id != null) {
-      synchronized (ofExecutions) {
-        return ofExecutions.computeIfAbsent(id, key -> new Budget(seconds));
-      }
-    }
+    if (id != null) return ofExecutions.computeIfAbsent(id, key -> new Budget(seconds));
     Budget budget = ofThread.get();
     if (budget == null || budget.isIdle()) ofThread.set(budget = new Budget(seconds));
     return budget;

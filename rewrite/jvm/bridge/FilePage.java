@@ -26,10 +26,10 @@ final class FilePage {
     if (header.get(Protocol.ENTRIES_ID) == null) {
       throw new IOException("the response has no files: " + header);
     }
-    entriesId = (String) header.get(Protocol.ENTRIES_ID);
-    first = (int) Json.number(header, Protocol.FIRST);
+    entriesId = Json.text(header, Protocol.ENTRIES_ID);
+    first = Json.count(header, Protocol.FIRST);
     isLast = Boolean.TRUE.equals(header.get(Protocol.WHOLE));
-    rows = (int) Json.number(header, Protocol.N);
+    rows = Json.count(header, Protocol.N);
     if (rows < 0 || rows > message.length / 24) {
       throw new IOException("the response cannot have " + rows + " files");
     }

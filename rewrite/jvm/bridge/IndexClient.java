@@ -1,12 +1,11 @@
 package rewrite.jvm.bridge;
 
+import com.fasterxml.jackson.annotation.JsonIgnoreProperties;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.util.Collection;
-import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
@@ -28,8 +27,7 @@ public final class IndexClient {
   /** Prefix of the identity of an indexed expression. */
   public static final String EXPRESSION = "expr:";
 
-  /** Prefix of the identity of a multi-column index; the identities of its columns follow as JSON.
-      */
+  /** Prefix of the identity of a multi-column index; a JSON list of its columns follows. */
   public static final String COMPOSITE = "tuple:";
 
   /** Why a scan without conditions needs no lookup. */
@@ -141,7 +139,7 @@ public final class IndexClient {
   }
 
   /** Returns the indexes in this session's store. For new settings this sends a request to Python;
-      if that fails, there are none until Python reports some. */
+      if that fails, the session has no indexes until Python reports some. */
   private Indexes indexes() {
     String name = settings.name(SkippingConf.current());
     Indexes cached = indexes.get(name);
@@ -149,9 +147,8 @@ public final class IndexClient {
     Indexes loaded;
     try {
       Map<String, Object> header = python.request(name, new Request.ListIndexes(), budget());
-      Map<?, ?> tables = (Map<?, ?>) header.get(Protocol.TABLES);
-      loaded = Indexes.of(
-          tables == null ? Map.of() : tables, (String) header.get(Protocol.REASON));
+      Map<?, ?> tables = header.get(Protocol.TABLES) instanceof Map<?, ?> map ? map : Map.of();
+      loaded = Indexes.of(tables, Json.text(header, Protocol.REASON));
     } catch (Throwable failure) {
       Failures.passOn(failure);
       loaded = Indexes.of(Map.of(), reason(failure));
@@ -165,10 +162,10 @@ public final class IndexClient {
   public String condition(String network) throws Exception {
     Map<String, Object> header =
         python.request("", new Request.WriteCondition(network), new Budget(WRITING));
-    String reason = (String) header.get(Protocol.REASON);
+    String reason = Json.text(header, Protocol.REASON);
     if (Boolean.TRUE.equals(header.get(Protocol.FAILED))) throw new IOException(reason);
     if (!header.containsKey(Protocol.VALUE)) throw new IllegalArgumentException(reason);
-    return (String) header.get(Protocol.VALUE);
+    return Json.text(header, Protocol.VALUE);
   }
 
   /** Returns threads that do not keep the JVM alive. If all are busy, work waits as long as the
@@ -278,20 +275,18 @@ public final class IndexClient {
     return "asking the index failed: " + Failures.describe(failure);
   }
 
-  private record Index(Set<String> columns, String revision) {}
+  @JsonIgnoreProperties(ignoreUnknown = true)
+  private record Index(Set<String> columns, String revision) {
+    Index {
+      Objects.requireNonNull(columns);
+    }
+  }
 
-  /** The indexes of a store by table; `reason` says why there are none, or is null. */
+  /** The indexes of a store by table; `reason` is the error if they could not be read, or null. */
   private record Indexes(Map<String, Index> ofTables, String reason) {
     /** Reads the tables as Python describes them. */
     static Indexes of(Map<?, ?> tables, String reason) {
-      Map<String, Index> out = new HashMap<>();
-      tables.forEach((table, value) -> {
-        Map<?, ?> index = (Map<?, ?>) value;
-        Set<String> columns = new HashSet<>();
-        ((Collection<?>) index.get(Protocol.COLUMNS)).forEach(each -> columns.add((String) each));
-        out.put((String) table, new Index(columns, (String) index.get(Protocol.REVISION)));
-      });
-      return new Indexes(out, reason);
+      return new Indexes(Json.records(tables, Index.class), reason);
     }
 
     Set<String> columns(String table) {
@@ -312,7 +307,7 @@ public final class IndexClient {
           .map(other ->
               "the table has no index since it was renamed or copied: its index is of "
                   + other.substring(end)
-                  + "; DESCRIBE SKIPPING INDEX EXTENDED says what to do")
+                  + "; see DESCRIBE SKIPPING INDEX EXTENDED")
           .orElse("the table has no index");
     }
   }

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.ObjectReader;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -56,7 +57,23 @@ public final class Json {
     return ((Number) object.get(name)).longValue();
   }
 
-  /** Returns the list of objects under a name; empty if there is none. */
+  /** Returns the number under a name, which counts files. */
+  static int count(Map<String, ?> object, String name) {
+    return (int) number(object, name);
+  }
+
+  /** Returns the text under a name; null if the object does not have it. */
+  public static String text(Map<String, ?> object, String name) {
+    return (String) object.get(name);
+  }
+
+  /** Returns a map of objects as records. */
+  static <T> Map<String, T> records(Map<?, ?> objects, Class<T> type) {
+    return MAPPER.convertValue(
+        objects, MAPPER.getTypeFactory().constructMapType(HashMap.class, String.class, type));
+  }
+
+  /** Returns the list of objects under a name; empty if the object does not have it. */
   @SuppressWarnings("unchecked")
   static List<Map<String, Object>> objects(Map<String, ?> object, String name) {
     Object objects = object.get(name);

@@ -59,19 +59,19 @@ public final class LookupResponse {
 
   /** Returns the id of the index; null if no index was looked up. */
   public String index() {
-    return (String) header.get(Protocol.INDEX);
+    return Json.text(header, Protocol.INDEX);
   }
 
   /** Returns what failed in Python; null if nothing did. */
   public String failure() {
     return Boolean.TRUE.equals(header.get(Protocol.FAILED))
-        ? (String) header.get(Protocol.REASON)
+        ? Json.text(header, Protocol.REASON)
         : null;
   }
 
   /** Returns the table, as in the request. */
   public String table() {
-    return (String) header.get(Protocol.TABLE);
+    return Json.text(header, Protocol.TABLE);
   }
 
   /** Returns the generation of the index's entries. */
@@ -81,12 +81,12 @@ public final class LookupResponse {
 
   /** Returns how many files of the index Python had loaded. */
   public int files() {
-    return (int) Json.number(header, Protocol.N);
+    return Json.count(header, Protocol.N);
   }
 
   /** Returns the id of the entries that have these files; see FileOrdinals. */
   public String entriesId() {
-    return (String) header.get(Protocol.ENTRIES_ID);
+    return Json.text(header, Protocol.ENTRIES_ID);
   }
 
   /** Sets the ordinals of the index's files. Only the current ones count, so that the same request

@@ -26,7 +26,16 @@ public final class ScalaInterop {
     return out.toList();
   }
 
-  /** Returns the value of an option; null if it has none. */
+  /** Returns the first result that is not null; null if all are. */
+  public static <T, R> R findFirst(scala.collection.Iterable<T> items, Function<T, R> find) {
+    for (T item : asJava(items)) { // no stream: this recurses deeply
+      R found = find.apply(item);
+      if (found != null) return found;
+    }
+    return null;
+  }
+
+  /** Returns the value of an option; null if it is empty. */
   public static <T> T orNull(scala.Option<? extends T> option) {
     return option.isDefined() ? option.get() : null;
   }

@@ -1,6 +1,7 @@
 package rewrite.jvm.bridge;
 
 import java.io.IOException;
+import java.util.Collections;
 import java.util.Map;
 
 /** Durations and sizes among the settings, as numbers. Python parses each text once, because a
@@ -18,7 +19,7 @@ final class SettingNumbers {
   private static final long RETRY_AFTER = 10_000_000_000L;
 
   private final PythonCallback python;
-  private final Map<String, Double> numbers = new RecentMap<>(CACHED);
+  private final Map<String, Double> numbers = Collections.synchronizedMap(new RecentMap<>(CACHED));
   private volatile long failedAt = System.nanoTime() - RETRY_AFTER;
 
   SettingNumbers(PythonCallback python) {
@@ -41,10 +42,8 @@ final class SettingNumbers {
   /** Returns seconds or bytes; NaN if the text is invalid, or Python does not respond. */
   private double read(String name, String text) {
     String key = name + "=" + text;
-    synchronized (numbers) {
-      Double number = numbers.get(key);
-      if (number != null) return number;
-    }
+    Double cached = numbers.get(key);
+    if (cached != null) return cached;
     if (System.nanoTime() - failedAt < RETRY_AFTER) return Double.NaN;
     double number;
     try {
@@ -58,9 +57,7 @@ final class SettingNumbers {
       failedAt = System.nanoTime();
       return Double.NaN;
     }
-    synchronized (numbers) {
-      numbers.put(key, number);
-    }
+    numbers.put(key, number);
     return number;
   }
 }
