@@ -104,8 +104,8 @@ public final class ExecutionLog extends SparkListener {
     }
   }
 
-  /** Returns the beginning of the SQL that a plan, or all that it reads, was parsed from; null: there
-      is none. */
+  /** Returns the beginning of the SQL that a plan, or all that it reads, was parsed from; null if
+      it is not known. */
   private static String statement(LogicalPlan plan) {
     LogicalPlan part = plan;
     while (part.origin().sqlText().isEmpty()) {

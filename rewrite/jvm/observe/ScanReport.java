@@ -27,7 +27,7 @@ public final class ScanReport {
   private final PhysicalScans physical;
   private final Rule<SparkPlan> rule;
 
-  /** `rule` tells what a plan that has not run would read, and collects nothing. */
+  /** `rule` prunes a plan that has not run, and collects nothing. */
   public ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan> rule) {
     this.budgets = budgets;
     this.physical = physical;

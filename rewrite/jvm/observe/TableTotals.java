@@ -32,7 +32,7 @@ public final class TableTotals {
   }
 
   private void add(Map<String, Object> scan) {
-    String name = (String) scan.get("table");
+    String name = Json.text(scan, "table");
     if (tables.size() >= TABLES && !tables.containsKey(name)) name = OTHER;
     Sums sums = tables.computeIfAbsent(name, key -> new Sums(new HashMap<>(), new TreeMap<>()));
     sums.add("scans", 1);

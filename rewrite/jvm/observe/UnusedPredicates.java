@@ -21,7 +21,6 @@ public final class UnusedPredicates {
   private final Map<String, Map<String, Map<String, Object>>> tables = new RecentMap<>(TABLES);
 
   /** Adds the predicates of a scan that has run, as ScanReport describes it, by table identity. */
-  @SuppressWarnings("unchecked")
   synchronized void add(
       Map<String, Object> scan, String table, List<Map<String, Object>> predicates) {
     for (Map<String, Object> leaf : predicates) {
@@ -29,7 +28,7 @@ public final class UnusedPredicates {
       Map<String, Object> sums =
           tables
               .computeIfAbsent(table, key -> new RecentMap<>(CONDITIONS))
-              .computeIfAbsent((String) leaf.get("condition"), key -> withoutKeys(leaf));
+              .computeIfAbsent(Json.text(leaf, "condition"), key -> withoutKeys(leaf));
       plus(sums, "scans", 1);
       plus(sums, "opened", scan.get("opened"));
       plus(sums, "bytes", scan.get("opened bytes"));

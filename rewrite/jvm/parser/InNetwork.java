@@ -1,5 +1,6 @@
 package rewrite.jvm.parser;
 
+import java.util.Collections;
 import java.util.Map;
 import org.apache.spark.sql.AnalysisException;
 import org.apache.spark.sql.SparkSessionExtensions;
@@ -43,7 +44,8 @@ public final class InNetwork {
               + "      * ip - a text\n"
               + "      * network - a constant text of IPv4 such as '10.1.0.0/16'\n",
           "", "", "", "", "", "");
-  private final Map<String, String> conditions = new RecentMap<>(CACHED);
+  private final Map<String, String> conditions =
+      Collections.synchronizedMap(new RecentMap<>(CACHED));
 
   public InNetwork(IndexClient client) {
     this.client = client;
@@ -98,22 +100,18 @@ public final class InNetwork {
 
   /** Returns Python's condition for a network. */
   private String condition(String network) {
-    synchronized (conditions) {
-      if (conditions.containsKey(network)) return conditions.get(network);
-    }
-    String condition;
+    String cached = conditions.get(network);
+    if (cached != null) return cached;
     try {
-      condition = client.condition(network);
+      String condition = client.condition(network);
+      conditions.put(network, condition);
+      return condition;
     } catch (IllegalArgumentException refused) {
       throw invalid("network", refused.getMessage());
     } catch (Throwable failure) {
       Failures.passOn(failure);
       throw invalid("network", Failures.describe(failure));
     }
-    synchronized (conditions) {
-      conditions.put(network, condition);
-    }
-    return condition;
   }
 
   private static RuntimeException invalid(String parameter, String reason) {

@@ -47,7 +47,7 @@ public final class SkippingCommand extends AbstractCommand {
       return null; // a stale callback must not break a session's SQL
     }
     if (json == null) return null;
-    String schema = (String) read(json).get("schema");
+    String schema = Json.text(read(json), "schema");
     StructType columns = schema.isEmpty() ? new StructType() : StructType.fromDDL(schema);
     return new SkippingCommand(
         text, ScalaInterop.asScala(ScalaInterop.asJava(DataTypeUtils.toAttributes(columns))),
@@ -74,8 +74,8 @@ public final class SkippingCommand extends AbstractCommand {
 
   private static AnalysisException error(Map<String, Object> reply) {
     return new AnalysisException(
-        (String) reply.get("error"), Option.empty(), Option.empty(), Option.empty(), Option.empty(),
-        new scala.collection.immutable.Map.Map1<>("skipping", (String) reply.get("key")),
+        Json.text(reply, "error"), Option.empty(), Option.empty(), Option.empty(), Option.empty(),
+        new scala.collection.immutable.Map.Map1<>("skipping", Json.text(reply, "key")),
         new QueryContext[0]);
   }
 

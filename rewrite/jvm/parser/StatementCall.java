@@ -41,7 +41,7 @@ public final class StatementCall implements Callable<StatementCall> {
     this.rows = rows;
   }
 
-  /** Returns Python's reply; null if there is none, as for a statement that gave rows. */
+  /** Returns Python's reply; null for a statement that gave rows. */
   String json() {
     return json;
   }
