@@ -202,7 +202,7 @@ def test_a_dimension_that_is_too_dear(spark: SparkSession) -> None:
         assert "bytes) may cost more than it saves of" in explained
         query = query.replace("SELECT", "SELECT /*+ MERGE(f, d) */")
         explained = str(same_rows(spark, query, conf=own).explained)
-        too_dear = "Spark does not broadcast it, and to read it a second time is too dear"
+        too_dear = "Spark does not broadcast it, and reading it a second time costs too much"
         assert too_dear in explained
         # Beside one that is given up, the keys of what may have other rows are the join's own.
         # With a condition of its own: a shape that saved nothing above is not asked again.

@@ -44,7 +44,7 @@ final class CommandCounts {
   private static boolean isTrue(Filter filter) {
     Expression condition = filter.condition();
     if (condition instanceof Attribute column && filter.child() instanceof Project project) {
-      for (NamedExpression each : ScalaInterop.<NamedExpression>asJava(project.projectList())) {
+      for (NamedExpression each : ScalaInterop.asJava(project.projectList())) {
         if (each instanceof Alias alias && alias.exprId().equals(column.exprId())) {
           condition = alias.child();
         }

@@ -68,11 +68,7 @@ record FilteringSide(
   private static String rejectReason(LogicalPlan plan) {
     if (plan instanceof CTERelationRef) return "the dimension is a common table that is kept apart";
     if (Filters.isDynamic(plan)) return "the dimension waits for the keys of another one";
-    for (LogicalPlan child : ScalaInterop.<LogicalPlan>asJava(plan.children())) {
-      String reason = rejectReason(child);
-      if (reason != null) return reason;
-    }
-    return null;
+    return ScalaInterop.findFirst(plan.children(), FilteringSide::rejectReason);
   }
 
   /**
@@ -98,7 +94,7 @@ record FilteringSide(
     if (!passes) return null;
     AttributeSet needed = keys.key().references();
     LogicalPlan found = null;
-    for (LogicalPlan child : ScalaInterop.<LogicalPlan>asJava(part.children())) {
+    for (LogicalPlan child : ScalaInterop.asJava(part.children())) {
       if (needed.subsetOf(child.outputSet())) found = child;
     }
     return found != null && Selectivity.isSelective(found) ? found : null;
@@ -109,7 +105,7 @@ record FilteringSide(
     // The scans of `dim` must not wait for keys: the next table would wait for those, too.
     LogicalPlan free =
         dim.transformUp(
-            ScalaInterop.<LogicalPlan>transformation(
+            ScalaInterop.transformation(
                 node ->
                     node instanceof Filter filter
                         ? Filters.remove(filter, Filters::isDynamic)

@@ -83,7 +83,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       return new Pass(new ReuseAnalysis(plan, context.registry())).visit(plan);
     } catch (Throwable failure) {
       String reason = "looking for them failed: " + Failures.forgive(failure);
-      ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())
+      ScalaInterop.asJava(plan.collectLeaves())
           .forEach(leaf -> ScanNotes.add(leaf, reason));
       return plan;
     }

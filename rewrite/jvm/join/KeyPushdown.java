@@ -213,7 +213,7 @@ final class KeyPushdown {
   /** Return an expression with others in the place of attributes, by their ids. */
   private static Expression replace(Expression in, Map<ExprId, Expression> replacements) {
     return in.transformUp(
-        ScalaInterop.<Expression>transformation(
+        ScalaInterop.transformation(
             node ->
                 node instanceof Attribute attribute
                     ? replacements.getOrDefault(attribute.exprId(), node)
@@ -241,7 +241,7 @@ final class KeyPushdown {
   private static boolean isComputedFrom(List<Expression> columns, Expression key) {
     return key.deterministic()
         && !key.containsPattern(TreePattern$.MODULE$.AGGREGATE_EXPRESSION())
-        && ScalaInterop.<Attribute>asJava(key.references().toSeq()).stream()
+        && ScalaInterop.asJava(key.references().toSeq()).stream()
             .allMatch(
                 needed ->
                     ValueTypes.isExact(needed.dataType())
@@ -439,7 +439,7 @@ final class KeyPushdown {
   /** Note on scans that could be pruned why they get no keys; whether there are any. */
   boolean note(LogicalPlan plan, Expression key, String reason) {
     boolean isNoted = false;
-    for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {
+    for (LogicalPlan leaf : ScalaInterop.asJava(plan.collectLeaves())) {
       if (!new PruningCost(context, leaf, List.of(), key).appliesTo()) continue;
       ScanNotes.add(leaf, reason);
       isNoted = true;

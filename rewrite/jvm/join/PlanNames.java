@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.shims.Sessions;
 
 /** Describes a plan by its tables and conditions. */
 final class PlanNames {
@@ -22,7 +23,7 @@ final class PlanNames {
   /** Return the names of a plan's tables, for explain. */
   static String tables(LogicalPlan plan) {
     StringBuilder out = new StringBuilder();
-    for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {
+    for (LogicalPlan leaf : ScalaInterop.asJava(plan.collectLeaves())) {
       String name = name(leaf);
       if (out.indexOf(name) < 0) out.append(out.isEmpty() ? "" : ", ").append(name);
     }
@@ -30,7 +31,7 @@ final class PlanNames {
   }
 
   private static String name(LogicalPlan leaf) {
-    if (leaf instanceof InMemoryRelation cache) return tables(Repeatability.cached(cache));
+    if (leaf instanceof InMemoryRelation cache) return tables(Sessions.cached(cache));
     if (leaf instanceof LogicalRelation relation) {
       if (relation.catalogTable().isDefined()) {
         return relation.catalogTable().get().identifier().table();

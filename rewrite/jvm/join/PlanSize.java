@@ -17,7 +17,7 @@ final class PlanSize {
   /** Return the bytes of all tables of a plan. Spark's estimate of a join is a product, and useless
       here. */
   static BigInteger bytes(LogicalPlan plan) {
-    return ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves()).stream()
+    return ScalaInterop.asJava(plan.collectLeaves()).stream()
         .map(PlanSize::estimate)
         .reduce(BigInteger.ZERO, BigInteger::add);
   }

@@ -55,7 +55,7 @@ final class PruningCost {
   boolean dependsOnRows(List<Expression> conditions) {
     return conditions.stream()
         .filter(each -> !(each instanceof IsNotNull) && !Filters.isDynamic(each))
-        .flatMap(each -> ScalaInterop.<Attribute>asJava(each.references().toSeq()).stream())
+        .flatMap(each -> ScalaInterop.asJava(each.references().toSeq()).stream())
         .map(Conditions::path)
         .anyMatch(path -> path == null || !source.isPartition(path));
   }

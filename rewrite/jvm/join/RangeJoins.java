@@ -50,7 +50,7 @@ final class RangeJoins {
     for (ListIterator<Candidate> each = candidates.listIterator(); each.hasNext(); ) {
       Candidate candidate = each.next();
       if (!candidate.pruningKey().semanticEquals(column)) continue;
-      RangeKeys keys = (RangeKeys) candidate.side().keys();
+      if (!(candidate.side().keys() instanceof RangeKeys keys)) continue;
       if (isFrom && keys.from() == null) each.set(candidate(plan, column, end, keys.to()));
       if (!isFrom && keys.to() == null) each.set(candidate(plan, column, keys.from(), end));
       return;

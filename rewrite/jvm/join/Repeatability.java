@@ -51,15 +51,10 @@ final class Repeatability {
 
   private Repeatability() {}
 
-  /** Return the plan that a cache has the rows of. */
-  static LogicalPlan cached(InMemoryRelation cache) {
-    return Sessions.cached(cache);
-  }
-
   /** Return the children of a plan; of a cache, the plan that it has the rows of. */
   static List<LogicalPlan> children(LogicalPlan plan) {
     return plan instanceof InMemoryRelation cache
-        ? List.of(cached(cache))
+        ? List.of(Sessions.cached(cache))
         : ScalaInterop.asJava(plan.children());
   }
 
@@ -71,11 +66,7 @@ final class Repeatability {
     if (plan instanceof Join join && EquiKeys.of(join).isEmpty()) {
       return "a join of each row with each";
     }
-    return ScalaInterop.<LogicalPlan>asJava(plan.children()).stream()
-        .map(Repeatability::expensiveReason)
-        .filter(Objects::nonNull)
-        .findFirst()
-        .orElse(null);
+    return ScalaInterop.findFirst(plan.children(), Repeatability::expensiveReason);
   }
 
   /** Whether a node calls a function of the user, in Python or Scala. */
@@ -94,10 +85,11 @@ final class Repeatability {
       computed again. */
   static boolean isDeterministic(LogicalPlan plan) {
     return plan.resolved() && plan.deterministic()
-        && ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves()).stream()
+        && ScalaInterop.asJava(plan.collectLeaves()).stream()
             .allMatch(
                 leaf ->
-                    !(leaf instanceof InMemoryRelation cache) || isDeterministic(cached(cache)));
+                    !(leaf instanceof InMemoryRelation cache)
+                        || isDeterministic(Sessions.cached(cache)));
   }
 
   /**
@@ -125,7 +117,7 @@ final class Repeatability {
     if (plan instanceof Aggregate aggregate
         && aggregate.groupingExpressions()
             .exists(e -> e.dataType().existsRecursively(Repeatability::isOfAnyCase))) {
-      return "groups of equal texts, of which any may stand for all";
+      return "groups of equal texts, and any of them may stand for all";
     }
     if (plan.children().isEmpty() && !isCached && !isRepeatable(plan, needsExactRows)) {
       return "a table that may change between two reads";
@@ -133,7 +125,7 @@ final class Repeatability {
     boolean areCached = isCached || plan instanceof InMemoryRelation;
     return Stream.concat(
             children(plan).stream(),
-            ScalaInterop.<LogicalPlan>asJava(plan.subqueries()).stream())
+            ScalaInterop.asJava(plan.subqueries()).stream())
         .map(part -> nonRepeatableReason(part, needsExactRows, areCached))
         .filter(Objects::nonNull)
         .findFirst()

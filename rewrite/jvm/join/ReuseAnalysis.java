@@ -35,7 +35,7 @@ final class ReuseAnalysis {
       parts =
           ScalaInterop.asJava(
               removeKeys(query)
-                  .collectWithSubqueries(ScalaInterop.<LogicalPlan>transformation(each -> each)));
+                  .collectWithSubqueries(ScalaInterop.transformation(each -> each)));
     }
     LogicalPlan bare = removeKeys(part);
     long count =
@@ -47,7 +47,7 @@ final class ReuseAnalysis {
 
   private LogicalPlan removeKeys(LogicalPlan plan) {
     return plan.transformDownWithSubqueries(
-        ScalaInterop.<LogicalPlan>transformation(
+        ScalaInterop.transformation(
             node ->
                 node instanceof Filter filter
                     ? Filters.remove(filter, registry::isRegistered)

@@ -42,7 +42,7 @@ record SideCost(FilteringSide side) {
     List<Expression> conditions =
         plan instanceof Filter filter ? Conditions.conjuncts(filter.condition()) : List.of();
     int below = PlanSize.isShuffled(plan) ? times + 1 : times;
-    return ScalaInterop.<LogicalPlan>asJava(plan.children()).stream()
+    return ScalaInterop.asJava(plan.children()).stream()
         .map(child -> overhead(child, remaining, conditions, below))
         .reduce(BigInteger.ZERO, BigInteger::add);
   }

@@ -43,7 +43,7 @@ final class TupleFilters {
     List<List<DynamicPruningSubquery>> groups = new ArrayList<>();
     for (Expression condition : Conditions.conjuncts(filter.condition())) {
       if (!registry.isRegistered(condition)) continue;
-      DynamicPruningSubquery keys = (DynamicPruningSubquery) Conditions.dynamic(condition);
+      if (!(Conditions.dynamic(condition) instanceof DynamicPruningSubquery keys)) continue;
       boolean isAside = Conditions.isAside(condition);
       if (isAside && !TupleRow.isRow(keys.pruningKey())) continue;
       if (keys.onlyInBroadcast() || PlanSize.isBroadcast(keys.buildQuery())) continue;

@@ -72,7 +72,7 @@ final class BroadcastKeys {
         isJoined = true;
       }
       part =
-          ScalaInterop.<SparkPlan>asJava(part.children()).stream()
+          ScalaInterop.asJava(part.children()).stream()
               .filter(child -> child.exists(node -> node == scan))
               .reduce((first, last) -> last)
               .orElse(null);

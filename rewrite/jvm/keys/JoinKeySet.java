@@ -42,7 +42,7 @@ public final class JoinKeySet implements KeyValues {
   private final Inversion inversion;
   private final KeySource source;
   private CollectedKeys keys;
-  private RawKeys original;
+  private KeyValues original;
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean hasFailed;
@@ -73,7 +73,7 @@ public final class JoinKeySet implements KeyValues {
     if (dynamic == null) return null;
     if (!(dynamic.children().head() instanceof InSubqueryExec filter)) {
       return new JoinKeySet(
-          "Spark does not broadcast it, and to read it a second time is too dear");
+          "Spark does not broadcast it, and reading it a second time costs too much");
     }
     KeySource source = registry.find(filter.exprId());
     JoinKeySet set = new JoinKeySet(filter, Conditions.isAside(condition), source);
@@ -276,15 +276,19 @@ public final class JoinKeySet implements KeyValues {
     } else if (form == Form.RANGE) {
       KeyRanges ranges = KeyRanges.of((StructType) filter.child().dataType(), rows(found));
       keys = new CollectedKeys.Ranges(inversion == null ? ranges : inversion.ranges(ranges));
-      if (inversion != null) original = new RawKeys(joinExpression(), null, ranges, dimension());
+      if (inversion != null) original = originalKeys(null, ranges);
     } else {
       List<Object> values = found.stream().filter(Objects::nonNull).toList();
-      if (inversion != null) original = new RawKeys(joinExpression(), values, null, dimension());
+      if (inversion != null) original = originalKeys(values, null);
       keys =
           inversion == null ? new CollectedKeys.Values(values)
           : inversion.givesRanges() ? new CollectedKeys.Ranges(inversion.ranges(values))
           : new CollectedKeys.Values(inversion.values(values));
     }
+  }
+
+  private KeyValues originalKeys(List<Object> values, KeyRanges ranges) {
+    return new KeyValues.Of(joinExpression(), values, ranges, dimension());
   }
 
   private static List<InternalRow> rows(Collection<Object> found) {

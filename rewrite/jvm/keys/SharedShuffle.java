@@ -1,13 +1,11 @@
 package rewrite.jvm.keys;
 
 import java.util.List;
-import java.util.Objects;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.shims.Nodes;
 
 /**
  * The keys of a filtering side that its join shuffles: from the shuffle, not from its files again.
@@ -40,7 +38,7 @@ final class SharedShuffle {
     ShuffleExchangeExec exchange = findExchange(adaptive.context().qe().executedPlan(), side);
     if (exchange == null) return null;
     // Adaptive execution finds the exchange by the plan of the keys, so its child is that plan's.
-    SparkPlan shuffled = replaceChild(partial, Nodes.exchange(exchange, side));
+    SparkPlan shuffled = replaceChild(partial, exchange(exchange, side));
     SparkPlan shared = replaceChild(complete, shuffled);
     return new AdaptiveSparkPlanExec(
         shared, adaptive.context(), adaptive.preprocessingRules(), true,
@@ -55,18 +53,21 @@ final class SharedShuffle {
     return plan.withNewChildren(ScalaInterop.asScala(List.of(child)));
   }
 
+  /** Return the same exchange of another plan. */
+  private static ShuffleExchangeExec exchange(ShuffleExchangeExec exchange, SparkPlan child) {
+    return new ShuffleExchangeExec(
+        exchange.outputPartitioning(), child, exchange.shuffleOrigin(),
+        exchange.advisoryPartitionSize());
+  }
+
   /** Return an exchange of a plan that has the rows of the filtering side, or null. */
   private static ShuffleExchangeExec findExchange(SparkPlan plan, SparkPlan side) {
     if (plan instanceof AdaptiveSparkPlanExec adaptive) {
       return findExchange(adaptive.initialPlan(), side);
     }
     if (plan instanceof ShuffleExchangeExec exchange && child(plan).sameResult(side)) {
-      return Nodes.exchange(exchange, side).sameResult(exchange) ? exchange : null;
+      return exchange(exchange, side).sameResult(exchange) ? exchange : null;
     }
-    return ScalaInterop.<SparkPlan>asJava(plan.children()).stream()
-        .map(child -> findExchange(child, side))
-        .filter(Objects::nonNull)
-        .findFirst()
-        .orElse(null);
+    return ScalaInterop.findFirst(plan.children(), child -> findExchange(child, side));
   }
 }

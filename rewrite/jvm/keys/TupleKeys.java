@@ -45,7 +45,7 @@ public final class TupleKeys {
       if (tuples != null) {
         List<Expression> columns = TupleRow.columns(first.expression().child());
         if (tuples.size() <= maxTuples(columns, composites)) {
-          out.add(new Tuples(columns, tuples, first.dimension()));
+          out.add(Tuples.ofKeys(columns, tuples, first.dimension()));
         }
         continue;
       }
@@ -59,7 +59,7 @@ public final class TupleKeys {
       List<Expression> columns = group.stream().map(set -> set.expression().child()).toList();
       int maxTuples = group.size() > 1 ? maxTuples(columns, composites) : 0;
       Collection<InternalRow> rows = maxTuples > 0 ? rows(group, maxTuples, maxBytes) : null;
-      if (rows != null) out.add(new Tuples(columns, rows, first.dimension()));
+      if (rows != null) out.add(Tuples.ofKeys(columns, rows, first.dimension()));
     }
     return out;
   }

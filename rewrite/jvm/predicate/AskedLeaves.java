@@ -122,17 +122,12 @@ public final class AskedLeaves {
   private void addTogether(List<Expression> expressions, String how, int keys) {
     Map<String, String> identities = new TreeMap<>(); // the order of columns does not matter
     for (Expression e : expressions) {
-      ColumnRef column = describe(Casts.bare(e));
+      ColumnRef column = columns.describe(Casts.bare(e));
       if (column != null) identities.put(column.name(), column.identity());
     }
     if (identities.size() < 2 || identities.size() > MAX_COLUMNS) return;
     String name = "(" + String.join(", ", identities.keySet()) + ")";
     put("", List.copyOf(identities.values()), name, name, false, name + how, VALUES, keys);
-  }
-
-  private ColumnRef describe(Expression e) {
-    List<String> path = Conditions.path(e);
-    return path == null ? null : columns.describe(path, e.dataType());
   }
 
   private void add(Expression e, String form, String how, int keys) {
@@ -154,7 +149,7 @@ public final class AskedLeaves {
     put(text, List.of(), Conditions.shape(bare), sql, true, sql + how, form, keys);
   }
 
-  /** Return the column in a monotonic function: its index is asked for a range; or null. */
+  /** Return the column in a monotonic function, whose index is looked up by a range; or null. */
   private static Expression findOrderedColumn(Expression e) {
     Monotonic function = Monotonic.of(e);
     if (function != null) return function.column();
@@ -169,7 +164,7 @@ public final class AskedLeaves {
   }
 
   private void addColumn(Expression e, String shape, String form, String how, int keys) {
-    ColumnRef column = describe(e);
+    ColumnRef column = columns.describe(e);
     if (column == null) return;
     String name = column.name();
     String condition = (shape == null ? name : shape) + how;

@@ -20,7 +20,7 @@ public record Composites(
     return composites.stream().anyMatch(identities::containsAll);
   }
 
-  /** Whether a column is in an index on at most so many columns. */
+  /** Whether a column is in an index on not more than `columns` columns. */
   public boolean have(List<String> path, int columns) {
     if (composites.isEmpty()) return false;
     String identity = resolver.identity(path);

@@ -16,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.MetadataAttribute$;
 import org.apache.spark.sql.catalyst.expressions.Or;
-import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /** Splits and joins the conditions of plans, and finds the columns in them. */
@@ -68,7 +67,7 @@ public final class Conditions {
    * <p>`true OR dynamicpruning(...)` counts, too: Spark cannot compare ranges and tuples.
    */
   public static Expression dynamic(Expression condition) {
-    Expression inner = isAside(condition) ? ((Or) condition).right() : condition;
+    Expression inner = condition instanceof Or or && isAside(or) ? or.right() : condition;
     return inner instanceof DynamicPruning ? inner : null;
   }
 
@@ -90,7 +89,7 @@ public final class Conditions {
     if (!(e instanceof GetStructField field) || VariantFields.isOne(field)) return null;
     List<String> path = path(field.child());
     if (path == null) return null;
-    path.add(((StructType) field.child().dataType()).fields()[field.ordinal()].name());
+    path.add(field.childSchema().fields()[field.ordinal()].name());
     return path;
   }
 
@@ -106,7 +105,7 @@ public final class Conditions {
     BinaryOperator operator = e instanceof BinaryOperator binary ? binary : null;
     String separator = operator == null ? ", " : " " + operator.symbol() + " ";
     StringBuilder out = new StringBuilder();
-    for (Expression child : ScalaInterop.<Expression>asJava(e.children())) {
+    for (Expression child : ScalaInterop.asJava(e.children())) {
       if (out.length() > MAX_SHAPE) break;
       out.append(out.isEmpty() ? "" : separator).append(shapeOf(child));
     }

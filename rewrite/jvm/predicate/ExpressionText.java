@@ -115,7 +115,7 @@ public final class ExpressionText {
   /** Return a setting that changes what functions do, and does not have its default; or null. */
   static String findChangedSetting(SQLConf conf) {
     for (scala.Tuple2<String, String> setting :
-        ScalaInterop.<scala.Tuple2<String, String>>asJava(conf.getAllConfs())) {
+        ScalaInterop.asJava(conf.getAllConfs())) {
       if (SETTINGS.stream().noneMatch(setting._1()::startsWith)) continue;
       ConfigEntry<?> entry = (ConfigEntry<?>) SQLConf$.MODULE$.getConfigEntry(setting._1());
       if (entry == null || !setting._2().equals(entry.defaultValueString())) return setting._1();
@@ -170,8 +170,8 @@ public final class ExpressionText {
     Expression right = e.children().last();
     if (right instanceof Literal) return false;
     if (left instanceof Literal literal) return literal.value() != null;
-    ColumnRef first = describe(left);
-    ColumnRef second = describe(right);
+    ColumnRef first = columns.describe(left);
+    ColumnRef second = columns.describe(right);
     return first != null && second != null && first.identity().compareTo(second.identity()) > 0;
   }
 
@@ -179,11 +179,6 @@ public final class ExpressionText {
     List<Expression> operands = ScalaInterop.asJava(e.children());
     Collections.reverse(operands);
     return e.withNewChildren(ScalaInterop.asScala(operands));
-  }
-
-  private ColumnRef describe(Expression e) {
-    List<String> path = Conditions.path(e);
-    return path == null ? null : columns.describe(path, e.dataType());
   }
 
   private void function(Expression e, int depth) {
@@ -267,7 +262,7 @@ public final class ExpressionText {
   }
 
   private void column(Expression e) {
-    ColumnRef column = describe(e);
+    ColumnRef column = columns.describe(e);
     if (column == null) {
       refuse("it reads a column that is not one of the table's");
       return;

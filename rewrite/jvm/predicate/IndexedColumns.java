@@ -10,7 +10,7 @@ import org.apache.spark.sql.internal.SQLConf;
 
 /** The columns of a table that an index may have, and the indexed expressions over them. */
 public final class IndexedColumns {
-  /** At most so many expressions of one request are looked up; further ones are not indexed. */
+  /** The limit of expressions that one request looks up; further ones are not indexed. */
   private static final int MAX_EXPRESSIONS = 1000;
 
   private final ColumnResolver columns;

@@ -4,8 +4,6 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.List;
 import java.util.Map;
-import java.util.Objects;
-import java.util.function.Function;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.analysis.FunctionRegistry$;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute$;
@@ -39,7 +37,7 @@ public final class IndexedExpression {
 
   /** Takes SQL over the columns of a frame, and their identities by dotted names, as JSON. */
   public IndexedExpression(Dataset<?> columnsOf, String sql, String columns) throws Exception {
-    Map<?, ?> identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
+    Map<String, Object> identities = Json.read(columns.getBytes(StandardCharsets.UTF_8));
     SessionState session = columnsOf.sparkSession().sessionState();
     refusal = unresolvable(session.sqlParser().parseExpression(sql));
     if (refusal != null) return;
@@ -62,7 +60,7 @@ public final class IndexedExpression {
       return;
     }
     String setting = ExpressionText.findChangedSetting(session.conf());
-    ColumnResolver resolver = path -> (String) identities.get(MessageWriter.joinPath(path));
+    ColumnResolver resolver = path -> Json.text(identities, MessageWriter.joinPath(path));
     text = ExpressionText.of(optimized, resolver);
     refusal = setting != null ? setting + " is not as by default" : text.refusal();
   }
@@ -81,7 +79,7 @@ public final class IndexedExpression {
           && FunctionRegistry$.MODULE$.builtin().functionExists(Functions.name(last));
       if (!isBuiltin) return last + ExpressionText.UNLISTED;
     }
-    return firstRefusal(e, IndexedExpression::unresolvable);
+    return ScalaInterop.findFirst(e.children(), IndexedExpression::unresolvable);
   }
 
   private static Expression only(LogicalPlan plan) {
@@ -103,15 +101,7 @@ public final class IndexedExpression {
     if (Conditions.path(e) == null && !ExpressionText.isListed(e)) {
       return ExpressionText.unlisted(e);
     }
-    return firstRefusal(e, IndexedExpression::refusal);
-  }
-
-  private static String firstRefusal(Expression e, Function<Expression, String> check) {
-    return ScalaInterop.<Expression>asJava(e.children()).stream()
-        .map(check)
-        .filter(Objects::nonNull)
-        .findFirst()
-        .orElse(null);
+    return ScalaInterop.findFirst(e.children(), IndexedExpression::refusal);
   }
 
   /** Return why the expression cannot be indexed, or null. */
@@ -136,14 +126,14 @@ public final class IndexedExpression {
 
   /** Return the expression over renamed columns: flat names by dotted ones, as JSON. */
   public Column over(String flat) throws IOException {
-    Map<?, ?> names = Json.read(flat.getBytes(StandardCharsets.UTF_8));
+    Map<String, Object> names = Json.read(flat.getBytes(StandardCharsets.UTF_8));
     return Values.column(over(optimized, names));
   }
 
-  private static Expression over(Expression e, Map<?, ?> flat) {
+  private static Expression over(Expression e, Map<String, Object> flat) {
     List<String> path = Conditions.path(e);
     if (path != null) {
-      return UnresolvedAttribute$.MODULE$.quoted((String) flat.get(MessageWriter.joinPath(path)));
+      return UnresolvedAttribute$.MODULE$.quoted(Json.text(flat, MessageWriter.joinPath(path)));
     }
     return e.mapChildren(child -> over(child, flat));
   }

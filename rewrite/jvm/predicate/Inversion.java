@@ -130,7 +130,7 @@ public final class Inversion {
   /** Return the min, or the max, of the values with each result. */
   private List<Object> ends(List<Object> results, boolean isMax) {
     if (results == null) return null;
-    return results.stream().map(result -> end(((Number) result).longValue(), isMax)).toList();
+    return results.stream().map(result -> end(ValueTypes.toLong(result), isMax)).toList();
   }
 
   private Object end(long result, boolean isMax) {
@@ -175,7 +175,7 @@ public final class Inversion {
       }
       long exact = number.longValueExact();
       Object value = ValueTypes.integer(column.dataType(), exact);
-      return ((Number) value).longValue() == exact ? value : null;
+      return ValueTypes.toLong(value) == exact ? value : null;
     } catch (ArithmeticException inexact) {
       return null; // the column's type has fewer digits
     }

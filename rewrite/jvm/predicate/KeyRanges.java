@@ -23,8 +23,8 @@ import scala.math.Ordering;
  * @param to where the ranges end, as Catalyst values; null if all are open there
  */
 public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
-  /** At most so many ranges go to an index, beside single values: explain shows each as two
-      conditions. */
+  /** The limit of the ranges, not counting single values, that are looked up in an index: explain
+      shows each as two conditions. */
   static final int MAX_RANGES = 10;
 
   /** The fields of rows of ranges; one may be missing. */
@@ -98,7 +98,7 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
   /** Return the gap before a range; 0 if it is unknown, as between texts. */
   private double gapBefore(int at) {
     return to.get(at - 1) instanceof Number end
-        ? ((Number) from.get(at)).doubleValue() - end.doubleValue()
+        ? ValueTypes.toDouble(from.get(at)) - end.doubleValue()
         : 0;
   }
 

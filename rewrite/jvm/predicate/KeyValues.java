@@ -16,4 +16,8 @@ public interface KeyValues {
 
   /** Name the plan that provides the values; empty if they are the query's own. */
   String dimension();
+
+  /** Keys that are available. */
+  record Of(Expression column, List<Object> values, KeyRanges ranges, String dimension)
+      implements KeyValues {}
 }

@@ -11,13 +11,15 @@ import rewrite.jvm.bridge.ScalaInterop;
 
 /** An IN list of the query. Delta compares only its min and max; Iceberg compares each value, but
     ignores lists with more than 200. */
-public record ListedValues(Expression column, List<Object> values) implements KeyValues {
-  /** Return the list of a condition; null if it is no IN of at least two values. */
-  public static ListedValues of(Expression condition) {
+public final class ListedValues {
+  private ListedValues() {}
+
+  /** Return the list of a condition; null for anything but an IN of two or more values. */
+  public static KeyValues of(Expression condition) {
     List<Object> values = in(condition);
     if (values == null) return null;
     values.removeIf(Objects::isNull); // null matches nothing
-    return values.size() < 2 ? null : new ListedValues(condition.children().head(), values);
+    return values.size() < 2 ? null : new KeyValues.Of(condition.children().head(), values, null, "");
   }
 
   /** Return the values of an IN, nulls included; null if it is another condition, or has other
@@ -26,20 +28,10 @@ public record ListedValues(Expression column, List<Object> values) implements Ke
     if (condition instanceof InSet set) return ScalaInterop.asJava(set.hset());
     if (!(condition instanceof In in)) return null;
     List<Object> values = new ArrayList<>();
-    for (Expression value : ScalaInterop.<Expression>asJava(in.list())) {
+    for (Expression value : ScalaInterop.asJava(in.list())) {
       if (!(value instanceof Literal literal)) return null;
       values.add(literal.value());
     }
     return values;
-  }
-
-  @Override
-  public KeyRanges ranges() {
-    return null;
-  }
-
-  @Override
-  public String dimension() {
-    return "";
   }
 }

@@ -28,7 +28,7 @@ final class Monotonic {
   /** Casts inside a function that reads clocks: each may shift a time by more than a day. */
   private static final int MAX_CASTS = 2;
 
-  /** At most so many results of a one-to-one function are looked up one by one, in about fifteen
+  /** The limit of results of a one-to-one function that are looked up one by one, in about fifteen
       evaluations each. */
   private static final int MAX_LOOKUPS = 100000;
 
@@ -179,7 +179,7 @@ final class Monotonic {
   }
 
   /** Return the last value whose result comes before another, or equals it, in the order of the
-      column; null if there is none. */
+      column; null if all come after it. */
   private Long findLast(Object result, boolean orAt) {
     long low = min;
     long high = max;

@@ -116,15 +116,13 @@ final class OrderedFunction {
   }
 
   private static double real(Object number) {
-    return number instanceof Decimal decimal
-        ? decimal.toDouble()
-        : ((Number) number).doubleValue();
+    return number instanceof Decimal decimal ? decimal.toDouble() : ValueTypes.toDouble(number);
   }
 
   private static int sign(Object number) {
     return number instanceof Decimal decimal
         ? decimal.toJavaBigDecimal().signum()
-        : (int) Math.signum(((Number) number).doubleValue());
+        : (int) Math.signum(ValueTypes.toDouble(number));
   }
 
   private static boolean keepsOrder(DataType from, DataType to) {
@@ -201,7 +199,7 @@ final class OrderedFunction {
       return exact.signum() < 0 ? BELOW : ABOVE;
     }
     boolean ofTime = ValueTypes.isTime(argument().dataType()) && exact == null;
-    Object end = ofTime && ((Number) value).longValue() < 0 ? BELOW : ABOVE;
+    Object end = ofTime && ValueTypes.toLong(value) < 0 ? BELOW : ABOVE;
     try {
       Object result = bound.eval(new GenericInternalRow(new Object[] {value}));
       if (result == null || !ofTime || !ValueTypes.isTime(function.dataType())) return result;
@@ -214,7 +212,7 @@ final class OrderedFunction {
   }
 
   private static double micros(Object value, DataType type) {
-    return ((Number) value).doubleValue() * (type instanceof DateType ? ValueTypes.DAY : 1);
+    return ValueTypes.toDouble(value) * (type instanceof DateType ? ValueTypes.DAY : 1);
   }
 
   /** Return the result for integers and days without overflow; null for other functions. */
@@ -234,6 +232,6 @@ final class OrderedFunction {
   }
 
   private static BigInteger whole(Object value) {
-    return BigInteger.valueOf(((Number) value).longValue());
+    return BigInteger.valueOf(ValueTypes.toLong(value));
   }
 }

@@ -2,7 +2,6 @@ package rewrite.jvm.predicate;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import java.util.Objects;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -23,7 +22,6 @@ import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
-import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.Request;
 
 /**
@@ -38,7 +36,7 @@ public final class PredicateEncoder {
   /** AND, OR and NOT nested more deeply are unknown: JSON parsers limit the depth. */
   private static final int MAX_DEPTH = 200;
 
-  /** Up to so many tuples are looked up without a multi-column index, too. */
+  /** The limit of tuples that are looked up without a multi-column index, too. */
   public static final int FEW_TUPLES = 50;
 
   private final IndexedColumns columns;

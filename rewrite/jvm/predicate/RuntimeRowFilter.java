@@ -52,7 +52,7 @@ public final class RuntimeRowFilter {
   }
 
   private static scala.collection.immutable.Set<Object> set(List<Object> keys) {
-    return ScalaInterop.<Object>asScala(keys).toSet();
+    return ScalaInterop.asScala(keys).toSet();
   }
 
   private static Expression hash(Expression value) {
@@ -62,7 +62,7 @@ public final class RuntimeRowFilter {
   private static byte[] bloom(DataType type, List<Object> keys) {
     BloomFilter filter = BloomFilter.create(keys.size(), FALSE_POSITIVES);
     for (Object key : keys) {
-      filter.putLong((Long) hash(new Literal(key, type)).eval(null));
+      filter.putLong(ValueTypes.toLong(hash(new Literal(key, type)).eval(null)));
     }
     ByteArrayOutputStream out = new ByteArrayOutputStream();
     try {
@@ -81,10 +81,8 @@ public final class RuntimeRowFilter {
       return ranges(bare, keys);
     }
     if (bare != column || keys.size() > MAX_EXACT) return null;
-    List<Expression> literals = new ArrayList<>();
-    for (Object key : keys) {
-      literals.add(new Literal(key, bare.dataType()));
-    }
+    List<Expression> literals =
+        keys.stream().<Expression>map(key -> new Literal(key, bare.dataType())).toList();
     return surviveConversion(bare.dataType(), keys)
         ? new In(bare, ScalaInterop.asScala(literals))
         : null;
@@ -142,7 +140,7 @@ public final class RuntimeRowFilter {
     long max = Long.MAX_VALUE >> 64 - 8 * type.defaultSize();
     long[] sorted =
         keys.stream()
-            .mapToLong(key -> ((Number) key).longValue())
+            .mapToLong(ValueTypes::toLong)
             .filter(value -> value >= -max - 1 && value <= max)
             .toArray();
     Arrays.sort(sorted);

@@ -69,7 +69,7 @@ public record TopRows(
       scan = next;
     }
     if (!scan.children().isEmpty()) return null;
-    Attribute column = order == null ? null : (Attribute) order.child();
+    Attribute column = column(order);
     if (column != null && !scan.outputSet().contains(column)) return null;
     List<Expression> conditions = new ArrayList<>();
     boolean hasNoNulls = false;
@@ -108,7 +108,11 @@ public record TopRows(
 
   /** Return the first sort column; null if any rows will do. */
   public Attribute column() {
-    return order == null ? null : (Attribute) order.child();
+    return column(order);
+  }
+
+  private static Attribute column(SortOrder order) {
+    return order != null && order.child() instanceof Attribute column ? column : null;
   }
 
   public boolean isAscending() {
@@ -121,8 +125,7 @@ public record TopRows(
   }
 
   /** Return the text for explain. */
-  @Override
-  public String toString() {
+  @Override public String toString() {
     if (order == null) return "LIMIT ?";
     return "ORDER BY " + Conditions.shape(column()) + (isAscending() ? "" : " DESC") + " LIMIT ?";
   }

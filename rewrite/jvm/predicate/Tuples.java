@@ -12,18 +12,14 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.ScalaInterop;
 
-/** The condition that some columns have one of some tuples, none of which contains a null. The
-    columns are expressions; some may be no columns of the table. */
-public final class Tuples {
-  private final List<Expression> columns;
-  private final List<InternalRow> rows;
-  private final String dimension;
-
+/** The condition that some columns have one of some tuples without nulls. The columns are
+    expressions; some may be no columns of the table. */
+public record Tuples(List<Expression> columns, List<InternalRow> rows, String dimension) {
   /** Takes the keys of a join, where a tuple with a null matches nothing. */
-  public Tuples(List<Expression> columns, Collection<InternalRow> rows, String dimension) {
-    this.columns = columns;
-    this.rows = rows.stream().filter(row -> row != null && !row.anyNull()).toList();
-    this.dimension = dimension;
+  public static Tuples ofKeys(
+      List<Expression> columns, Collection<InternalRow> rows, String dimension) {
+    List<InternalRow> valid = rows.stream().filter(row -> row != null && !row.anyNull()).toList();
+    return new Tuples(columns, valid, dimension);
   }
 
   /**
@@ -44,20 +40,8 @@ public final class Tuples {
     if (values == null) return null;
     List<InternalRow> rows =
         values.stream().filter(Objects::nonNull).map(InternalRow.class::cast).toList();
-    Tuples tuples = new Tuples(ScalaInterop.asJava(struct.valExprs()), rows, "");
+    Tuples tuples = ofKeys(ScalaInterop.asJava(struct.valExprs()), rows, "");
     return tuples.rows.size() < rows.size() ? null : tuples;
-  }
-
-  public List<Expression> columns() {
-    return columns;
-  }
-
-  public List<InternalRow> rows() {
-    return rows;
-  }
-
-  String dimension() {
-    return dimension;
   }
 
   /** Return the values of a column, row by row. */

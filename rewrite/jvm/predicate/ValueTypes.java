@@ -80,6 +80,15 @@ public final class ValueTypes {
     return bits ^ bits >> 31 & Integer.MAX_VALUE;
   }
 
+  /** Return a Catalyst value that is a number, a date or a timestamp. */
+  public static long toLong(Object value) {
+    return ((Number) value).longValue();
+  }
+
+  static double toDouble(Object value) {
+    return ((Number) value).doubleValue();
+  }
+
   /** Return the Catalyst value at a place. */
   static Object value(DataType type, long at) {
     if (type instanceof DecimalType decimal) {
