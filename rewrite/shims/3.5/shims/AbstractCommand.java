@@ -6,7 +6,7 @@ import scala.Enumeration;
 import scala.Function1;
 import scala.collection.IndexedSeq;
 import scala.collection.Seq;
-import scala.collection.immutable.Nil$;
+import scala.collection.immutable.List$;
 
 /**
  * A command without children, whose own methods name no Seq.
@@ -16,9 +16,8 @@ import scala.collection.immutable.Nil$;
 public abstract class AbstractCommand extends LogicalPlan implements LeafRunnableCommand {
   private Seq<Enumeration.Value> patterns;
 
-  @SuppressWarnings("unchecked")
   public Seq<LogicalPlan> children() {
-    return (Seq<LogicalPlan>) (Object) Nil$.MODULE$;
+    return List$.MODULE$.empty();
   }
 
   public LogicalPlan mapChildren(Function1<LogicalPlan, LogicalPlan> change) {
@@ -29,9 +28,8 @@ public abstract class AbstractCommand extends LogicalPlan implements LeafRunnabl
     return this;
   }
 
-  @SuppressWarnings("unchecked")
   public Seq<Enumeration.Value> nodePatterns() {
-    return patterns == null ? (Seq<Enumeration.Value>) (Object) Nil$.MODULE$ : patterns;
+    return patterns == null ? List$.MODULE$.empty() : patterns;
   }
 
   public void org$apache$spark$sql$catalyst$plans$logical$Command$_setter_$nodePatterns_$eq(

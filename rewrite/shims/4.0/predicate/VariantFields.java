@@ -9,7 +9,6 @@ import org.apache.spark.sql.execution.datasources.VariantMetadata;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Some;
 
@@ -35,15 +34,11 @@ final class VariantFields {
 
   /** Such a field as the function that it was, over the struct; any other expression as it is. */
   static Expression restored(Expression e) {
-    if (!(e instanceof GetStructField) || !isOne((GetStructField) e)) return e;
-    GetStructField field = (GetStructField) e;
-    StructField of = ((StructType) field.child().dataType()).fields()[field.ordinal()];
+    if (!(e instanceof GetStructField field) || !isOne(field)) return e;
+    StructField of = field.childSchema().fields()[field.ordinal()];
     VariantMetadata path = VariantMetadata$.MODULE$.fromMetadata(of.metadata());
     return new VariantGet(
-        field.child(),
-        new Literal(UTF8String.fromString(path.path()), DataTypes.StringType),
-        of.dataType(),
-        path.failOnError(),
-        new Some<>(path.timeZoneId()));
+        field.child(), new Literal(UTF8String.fromString(path.path()), DataTypes.StringType),
+        of.dataType(), path.failOnError(), new Some<>(path.timeZoneId()));
   }
 }

@@ -31,8 +31,6 @@ public final class BatchScans {
 
   /** The partitions that a task reads; null if a connector has not planned it. */
   public static Iterable<InputPartition> inputs(Partition task) {
-    return task instanceof DataSourceRDDPartition
-        ? ((DataSourceRDDPartition) task).inputPartition().toList()
-        : null;
+    return task instanceof DataSourceRDDPartition planned ? planned.inputPartition().toList() : null;
   }
 }
