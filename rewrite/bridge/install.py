@@ -95,7 +95,7 @@ class Hooks:
             self.java.apply(extensions)
         self.lookups = LookupCache(
             session,
-            lambda name: self.java.settings().of(name),
+            lambda name: self.java.client().settings().of(name),
             answers.warn,
             _weak(self._publish, default=None),
         )
@@ -128,9 +128,9 @@ class Hooks:
             parses = command.getClass().getName() == "rewrite.jvm.parser.SkippingCommand"
         except ParseException:
             parses = False
-        before = self.java.plans()
+        before = self.java.client().plans()
         spark.range(1)._jdf.queryExecution().executedPlan()
-        plans: bool = self.java.plans() > before
+        plans: bool = self.java.client().plans() > before
         if parses != plans:
             what = "SQL parser" if plans else "plan rule"
             raise SessionError(
@@ -147,13 +147,13 @@ class Hooks:
         store_of(spark, settings_of(spark))
         self._spark = spark
         self.java.register(spark._jsparkSession)
-        self.java.attach(True)
+        self.java.client().attach(True)
         self._watcher.publish()
         self._watcher.start()
 
     def detach(self) -> None:
         """Stop skipping files in all sessions, until `follow`."""
-        self.java.attach(False)
+        self.java.client().attach(False)
 
     def close(self) -> None:
         """Release the threads, files and caches of a session that has ended."""

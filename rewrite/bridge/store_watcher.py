@@ -68,7 +68,7 @@ class StoreWatcher:
         # A change of the store also notifies lookups of sessions that have ended.
         if self._has_ended():
             return
-        settings = self._java.settings()
+        settings = self._java.client().settings()
         current = settings.name(self._spark()._jsparkSession.sessionState().conf())
         indexes: dict[Lookup, str | None] = {}
         for name in dict.fromkeys([current, *settings.names()]):
@@ -81,7 +81,7 @@ class StoreWatcher:
                     tables = lookup.definitions(fresh=True, timeout=_TIMEOUT)
                     indexes[lookup] = json.dumps(describe_indexes(tables))
                 if indexes[lookup] is not None:
-                    self._java.setIndexes(name, indexes[lookup])
+                    self._java.client().setIndexes(name, indexes[lookup])
             except SkippingError:
                 # Java keeps its list. It still sends lookups, and their responses have the reason.
                 continue
@@ -117,7 +117,7 @@ class StoreWatcher:
 
     def _is_java_alive(self) -> bool:
         try:
-            self._java.plans()
+            self._java.client().plans()
         except (Py4JError, OSError):
             return False
         return True

@@ -4,7 +4,6 @@ import java.io.IOException;
 import java.util.Collections;
 import java.util.Map;
 import java.util.WeakHashMap;
-import java.util.concurrent.ExecutorService;
 import java.util.function.BiFunction;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.Dataset;
@@ -12,7 +11,6 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.SparkSessionExtensions;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.PythonCallback;
-import rewrite.jvm.bridge.SessionSettings;
 import rewrite.jvm.join.JoinPruningRule;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
@@ -53,13 +51,12 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
   private final StatementCallback statements = new StatementCallback();
   private final InNetwork network = new InNetwork(client);
   private final ScanReport scans =
-      new ScanReport(
-          client.budgets(), physical, new FilePruningRule(client, registry, physical, false));
+      new ScanReport(client.budgets(), physical, new FilePruningRule(physical, false));
   private final ExecutionLog executions = new ExecutionLog(scans);
 
   /** Adds the rules, the parser and the function to sessions that begin later. */
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
-    extensions.injectColumnar(new FilePruningRule(client, registry, physical, true).inject());
+    extensions.injectColumnar(new FilePruningRule(physical, true).inject());
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(
             new JoinPruningRule(client, registry, feedback, statistics)));
@@ -90,38 +87,13 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
     network.register(session.sessionState().functionRegistry());
   }
 
-  /** See IndexClient. */
-  public void attach(boolean isAttached) {
-    client.attach(isAttached);
-  }
-
-  /** See IndexClient. */
-  public void setIndexes(String name, String tables) throws IOException {
-    client.setIndexes(name, tables);
-  }
-
   /** See BoundRule. */
   public void setBoundRules(String rules) throws IOException {
     BoundRule.use(rules);
   }
 
-  /** See IndexClient. */
-  public long plans() {
-    return client.plans();
-  }
-
-  /** See IndexClient. */
-  public ExecutorService threads() {
-    return client.threads();
-  }
-
   public IndexClient client() {
     return client;
-  }
-
-  /** Returns the settings of sessions by name. */
-  public SessionSettings settings() {
-    return client.settings();
   }
 
   /** Analyzes SQL over the columns of a frame as an expression to index; see IndexedExpression. */

@@ -123,7 +123,7 @@ def _pairs(spark: SparkSession, sql: str, *, run: bool) -> tuple[str, str, str, 
     assert hooks is not None
 
     def once(*, attached: bool) -> None:
-        hooks.java.attach(attached)
+        hooks.java.client().attach(attached)
         query = spark.sql(sql)
         if run:
             query.collect()
@@ -135,7 +135,7 @@ def _pairs(spark: SparkSession, sql: str, *, run: bool) -> tuple[str, str, str, 
         rounds=9,
         warm=1,
     )
-    hooks.java.attach(True)
+    hooks.java.client().attach(True)
     added = [a - b for a, b in zip(seconds["with"], seconds["without"], strict=True)]
     shown = [spread(s, 1, 1e3) for s in (seconds["with"], seconds["without"], added)]
     return (*shown, ratio(seconds["with"], seconds["without"]))

@@ -54,7 +54,7 @@ def test_settings(spark: SparkSession) -> None:
     hooks = find_hooks(spark)
     assert hooks is not None
     with settings(spark, {"spark.skipping.store": 'sqlite:/tmp/a "quoted"\\n\u00e9'}):
-        name = hooks.java.settings().name(spark._jsparkSession.sessionState().conf())
+        name = hooks.java.client().settings().name(spark._jsparkSession.sessionState().conf())
         assert hooks.lookups.settings(name).store == 'sqlite:/tmp/a "quoted"\\n\u00e9'
 
 

@@ -181,8 +181,8 @@ def test_a_dripping_store(spark: SparkSession, store: Path, queries: int) -> Non
         with settings(spark, slow):
             # What was known when the store began to drip.
             java = hooks(spark).java
-            name = java.settings().name(spark._jsparkSession.sessionState().conf())
-            java.setIndexes(name, known)
+            name = java.client().settings().name(spark._jsparkSession.sessionState().conf())
+            java.client().setIndexes(name, known)
             seconds = ask(spark, queries)
         during = Held.now(spark)
         assert during.messages == 0
@@ -259,7 +259,7 @@ def test_settings_that_java_obeys_make_nothing_anew(spark: SparkSession, store: 
     held = hooks(spark)
     ask(spark, 1)
     before = (
-        held.java.settings().names().size(),
+        held.java.client().settings().names().size(),
         len(held.lookups._lookups),
         len(held.lookups._settings),
     )
@@ -267,7 +267,7 @@ def test_settings_that_java_obeys_make_nothing_anew(spark: SparkSession, store: 
         with settings(spark, {"spark.skipping.timeout": f"{5000 + i}ms"}):
             spark.sql(few_keys(i))._jdf.queryExecution().executedPlan()
     after = (
-        held.java.settings().names().size(),
+        held.java.client().settings().names().size(),
         len(held.lookups._lookups),
         len(held.lookups._settings),
     )
@@ -282,8 +282,8 @@ def test_settings_and_stores_are_remembered_for_a_while(
         with settings(spark, {"spark.skipping.store": f"sqlite:{tmp_path}/{i}.sqlite"}):
             spark.sql(few_keys(i))._jdf.queryExecution().executedPlan()
             conf = spark._jsparkSession.sessionState().conf()
-            held.lookups.get(held.java.settings().name(conf))
-    assert held.java.settings().names().size() == 64
+            held.lookups.get(held.java.client().settings().name(conf))
+    assert held.java.client().settings().names().size() == 64
     assert len(held.lookups._settings) == len(held.lookups._lookups) == 64
     assert same_rows(spark, few_keys(1)).opened == 1
 
@@ -291,7 +291,7 @@ def test_settings_and_stores_are_remembered_for_a_while(
 def test_a_store_that_no_query_names_any_more_is_not_watched(
     spark: SparkSession, store: Path, tmp_path: Path
 ) -> None:
-    known = hooks(spark).java.settings()
+    known = hooks(spark).java.client().settings()
     with settings(spark, {"spark.skipping.store": f"sqlite:{tmp_path}/once.sqlite"}):
         once = known.name(spark._jsparkSession.sessionState().conf())
     now = known.name(spark._jsparkSession.sessionState().conf())

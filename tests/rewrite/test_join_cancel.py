@@ -133,7 +133,7 @@ def at_rest(spark: SparkSession) -> bool:
     """Whether no job runs, and none of our threads."""
     hooks = find_hooks(spark)
     assert hooks is not None
-    return not active(spark) and hooks.java.threads().getActiveCount() == 0
+    return not active(spark) and hooks.java.client().threads().getActiveCount() == 0
 
 
 def comes_to_rest(spark: SparkSession, seconds: float) -> bool:

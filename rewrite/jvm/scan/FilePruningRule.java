@@ -15,10 +15,8 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
 import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 import rewrite.jvm.bridge.Failures;
-import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
-import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.AskedLeaves;
@@ -54,8 +52,6 @@ import rewrite.jvm.source.ScanSource;
 public final class FilePruningRule extends Rule<SparkPlan> {
   private static final String FAILED = "pruning it failed: ";
 
-  private final IndexClient client;
-  private final PruningRegistry registry;
   private final PhysicalScans scans;
   private final boolean runs;
 
@@ -72,10 +68,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   }
 
   /** If not `runs`, the plan is only explained, and no key is collected. */
-  public FilePruningRule(
-      IndexClient client, PruningRegistry registry, PhysicalScans scans, boolean runs) {
-    this.client = client;
-    this.registry = registry;
+  public FilePruningRule(PhysicalScans scans, boolean runs) {
     this.scans = scans;
     this.runs = runs;
   }
@@ -93,7 +86,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
   @Override public SparkPlan apply(SparkPlan plan) {
     try {
-      client.countPlan();
+      scans.client().countPlan();
       return new Pass(plan).visit(plan);
     } catch (Throwable failure) {
       return removeKeys(plan, FAILED + Failures.forgive(failure));
@@ -114,12 +107,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   }
 
   private static boolean hasJoin(SparkPlan plan) {
-    return plan instanceof BroadcastHashJoinExec
-        || children(plan).stream().anyMatch(FilePruningRule::hasJoin);
-  }
-
-  private static List<SparkPlan> children(SparkPlan plan) {
-    return ScalaInterop.asJava(plan.children());
+    return plan.exists(BroadcastHashJoinExec.class::isInstance);
   }
 
   /** One walk over one plan: visits filters, and the scans under them, from the root down. */
@@ -132,14 +120,15 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       addTops(plan);
     }
 
-    /** Finds the scans of which an order needs only the first rows. */
+    /** Finds the scans that an order needs only the first rows of. */
     private void addTops(SparkPlan plan) {
       TopRows top = TopRows.of(plan);
       if (top != null) tops.put(top.scan(), top);
-      children(plan).forEach(this::addTops);
+      ScalaInterop.asJava(plan.children()).forEach(this::addTops);
     }
 
-    /** Does what `transformDown` does, with `replace`. */
+    /** Does what `transformDown` does, with `replace`. It compares nodes by identity: with `equals`,
+        BatchScanExec would plan all files of a connector. */
     SparkPlan visit(SparkPlan node) {
       SparkPlan out = CurrentOrigin$.MODULE$.withOrigin(node.origin(), () -> replace(node));
       if (out != node) out.copyTagsFrom(node);
@@ -174,7 +163,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
             boolean collects = runs && areDue(keys);
             if (collects) filters.addAll(collect(node, read, keys));
-            ScanPruning pruning = scans.pruning(read, filters, keys, top);
+            ScanPruning pruning = new ScanPruning(scans, read, filters, keys, top);
             if (collects) pruning.setCollected();
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_WHEN_KEYS_ARRIVE);
@@ -190,7 +179,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
       boolean hasKeys = keys.stream().anyMatch(set -> set.column() != null);
       if (filters.isEmpty() && top == null && !hasKeys) return Outcome.NOTHING_TO_LOOK_UP;
-      boolean waits = runs && (!areDue(keys) || scans.haveLateValues(read, filters));
+      boolean waits = runs && (!areDue(keys) || scans.statistics().areAwaited(read, filters));
       return waits ? Outcome.LOOK_UP_WHEN_KEYS_ARRIVE : Outcome.LOOK_UP_NOW;
     }
 
@@ -209,13 +198,13 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     /** Collects keys, and returns the conditions for the tuples among them. */
     private List<Expression> collect(SparkPlan node, ScanSource read, List<JoinKeySet> keys) {
-      scans.collect(read, keys);
+      JoinKeySet.collect(keys, scans.statistics().composites(read), scans.client());
       keys.forEach(set -> set.discardUnlessSameBroadcast(plan, node));
-      return TupleKeys.conditions(keys, client.maxBytes());
+      return TupleKeys.conditions(keys, scans.client().maxBytes());
     }
 
     private void recordPredicates(SparkPlan scan, ScanSource read, List<Expression> filters) {
-      if (!client.isOn()) return;
+      if (!scans.client().isOn()) return;
       try {
         List<Map<String, Object>> leaves =
             AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
@@ -240,7 +229,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       List<Expression> remaining = new ArrayList<>();
       List<JoinKeySet> keys = new ArrayList<>();
       for (Expression condition : Conditions.conjuncts(filter.condition())) {
-        JoinKeySet set = JoinKeySet.of(condition, registry);
+        JoinKeySet set = JoinKeySet.of(condition, scans.registry());
         if (set == null) {
           remaining.add(condition);
         } else {

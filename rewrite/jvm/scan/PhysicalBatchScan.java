@@ -40,11 +40,10 @@ final class PhysicalBatchScan extends PhysicalScan {
   private final TableStatistics statistics;
   private Map<String, Long> opened;
 
-  PhysicalBatchScan(
-      BatchScanExec scan, PruningRegistry registry, TableStatistics statistics) {
+  PhysicalBatchScan(BatchScanExec scan, PhysicalScans scans) {
     this.scan = scan;
-    this.registry = registry;
-    this.statistics = statistics;
+    this.registry = scans.registry();
+    this.statistics = scans.statistics();
   }
 
   @Override public SparkPlan node() {
@@ -55,8 +54,8 @@ final class PhysicalBatchScan extends PhysicalScan {
     return ScanSources.of(scan.scan(), scan.output());
   }
 
-  @Override public boolean isPruned() {
-    return scan.scan() instanceof PrunedBatchScan;
+  @Override ScanPruning pruning() {
+    return scan.scan() instanceof PrunedBatchScan pruned ? pruned.pruning() : null;
   }
 
   @Override boolean isOfCommand() {
@@ -166,7 +165,7 @@ final class PhysicalBatchScan extends PhysicalScan {
 
   /** Spark passes on the values for a bare column only, in their own type. */
   private static Expression onColumn(JoinKeySet set, Attribute column) {
-    return set.expression().withNewChildren(ScalaInterop.<Expression>asScala(List.of(column)));
+    return set.expression().withNewChildren(ScalaInterop.asScala(List.of(column)));
   }
 
   /** Returns a runtime filter that collects nothing: with one, Spark lists the files late. */
@@ -181,7 +180,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   }
 
   private InputPartition[] allPartitions() {
-    return ScalaInterop.<InputPartition>asJava(scan.inputPartitions())
+    return ScalaInterop.asJava(scan.inputPartitions())
         .toArray(InputPartition[]::new);
   }
 
@@ -210,7 +209,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     for (Partition partition : scan.inputRDD().partitions()) {
       scala.collection.Iterable<InputPartition> inputs = BatchScans.inputs(partition);
       if (inputs == null) continue;
-      for (InputPartition input : ScalaInterop.<InputPartition>asJava(inputs)) {
+      for (InputPartition input : ScalaInterop.asJava(inputs)) {
         ScanSources.addFiles(input, files);
       }
     }
@@ -221,10 +220,6 @@ final class PhysicalBatchScan extends PhysicalScan {
   private long metric(String name) {
     AccumulatorV2<?, ?> metric = scan.metrics().apply(name);
     return ((Number) metric.value()).longValue();
-  }
-
-  @Override public Map<String, Object> counts() {
-    return ((PrunedBatchScan) scan.scan()).counts();
   }
 
   @Override public Object source() {

@@ -2,6 +2,7 @@ package rewrite.jvm.scan;
 
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -32,10 +33,10 @@ final class PhysicalFileScan extends PhysicalScan {
   private final IndexClient client;
   private final PruningRegistry registry;
 
-  PhysicalFileScan(FileSourceScanExec scan, IndexClient client, PruningRegistry registry) {
+  PhysicalFileScan(FileSourceScanExec scan, PhysicalScans scans) {
     this.scan = scan;
-    this.client = client;
-    this.registry = registry;
+    this.client = scans.client();
+    this.registry = scans.registry();
   }
 
   @Override public SparkPlan node() {
@@ -46,8 +47,8 @@ final class PhysicalFileScan extends PhysicalScan {
     return isOfStream() ? null : ScanSources.of(scan.relation(), client);
   }
 
-  @Override public boolean isPruned() {
-    return location() instanceof PrunedFileIndex;
+  @Override ScanPruning pruning() {
+    return location() instanceof PrunedFileIndex pruned ? pruned.pruning() : null;
   }
 
   private FileIndex location() {
@@ -150,7 +151,7 @@ final class PhysicalFileScan extends PhysicalScan {
         .filter(set -> set.values() != null && !isPartition(set.column()))
         .filter(set -> BoundRule.of(BoundRule.PARQUET, set.column().dataType(), null).proves())
         .map(set -> RuntimeRowFilter.reader(set.column(), set.values()))
-        .filter(range -> range != null)
+        .filter(Objects::nonNull)
         .toList();
   }
 
@@ -183,10 +184,6 @@ final class PhysicalFileScan extends PhysicalScan {
   private Number metric(String name) {
     AccumulatorV2<?, ?> metric = ScalaInterop.orNull(scan.metrics().get(name));
     return metric == null ? null : (Number) metric.value();
-  }
-
-  @Override public Map<String, Object> counts() {
-    return ((PrunedFileIndex) location()).counts();
   }
 
   @Override public Object source() {

@@ -30,7 +30,12 @@ public abstract class PhysicalScan {
     return SkippingConf.filtersRows();
   }
 
-  public abstract boolean isPruned();
+  /** Returns its pruning; null if it is not pruned. */
+  abstract ScanPruning pruning();
+
+  public final boolean isPruned() {
+    return pruning() != null;
+  }
 
   /** Whether the scan has its own conditions, and not only those of the filters directly above. */
   abstract boolean hasFilters();
@@ -48,7 +53,9 @@ public abstract class PhysicalScan {
   public abstract Map<String, Object> count() throws Exception;
 
   /** Returns what was counted when the scan ran; null if it did not. */
-  public abstract Map<String, Object> counts();
+  public final Map<String, Object> counts() {
+    return pruning().describe();
+  }
 
   /** Returns how many files it opened; null if that is unknown. */
   public abstract Number countOpened() throws Exception;

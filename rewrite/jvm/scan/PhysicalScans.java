@@ -14,46 +14,18 @@ import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
 
-/** Opens the scans of physical plans, and creates their pruning. */
-public final class PhysicalScans {
-  private final IndexClient client;
-  private final PruningRegistry registry;
-  private final PruningFeedback feedback;
-  private final TableStatistics statistics;
-
-  public PhysicalScans(
-      IndexClient client, PruningRegistry registry, PruningFeedback feedback,
-      TableStatistics statistics) {
-    this.client = client;
-    this.registry = registry;
-    this.feedback = feedback;
-    this.statistics = statistics;
-  }
-
+/** Opens the scans of physical plans, and has what their pruning needs. */
+public record PhysicalScans(
+    IndexClient client, PruningRegistry registry, PruningFeedback feedback,
+    TableStatistics statistics) {
   /** Returns the scan of a node; null if the node is not a scan. */
   public PhysicalScan of(SparkPlan node) {
     if (node instanceof FileSourceScanExec scan) {
-      return new PhysicalFileScan(scan, client, registry);
+      return new PhysicalFileScan(scan, this);
     }
     return node instanceof BatchScanExec scan
-        ? new PhysicalBatchScan(scan, registry, statistics)
+        ? new PhysicalBatchScan(scan, this)
         : null;
-  }
-
-  /** Returns the pruning of a scan by conditions and the keys of joins. */
-  ScanPruning pruning(
-      ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
-    return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
-  }
-
-  /** Collects the keys of joins that a scan waits for. */
-  void collect(ScanSource read, List<JoinKeySet> keys) {
-    JoinKeySet.collect(keys, statistics.composites(read), client);
-  }
-
-  /** Whether conditions have subqueries whose values prune files, and are computed later. */
-  boolean haveLateValues(ScanSource read, List<Expression> filters) {
-    return statistics.areAwaited(read, filters);
   }
 
   /** Whether the table may know which files have the first rows of an order. */

@@ -120,9 +120,8 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     return out;
   }
 
-  /** Returns what was counted when the scan was planned; null if it was not. */
-  Map<String, Object> counts() {
-    return pruning.isCounted() ? pruning.describe() : null;
+  ScanPruning pruning() {
+    return pruning;
   }
 
   /** Returns the connector's scan of all files. */

@@ -24,7 +24,6 @@ import rewrite.jvm.shims.AbstractFileIndex;
 import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.FolderListing;
-import rewrite.jvm.source.ReplaceableFiles;
 import scala.collection.Iterable;
 
 /**
@@ -89,11 +88,8 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   private InSubqueryExec findFinished(InSubqueryExec original) {
     if (original.values().isDefined()) return original;
     for (SparkPlan node : ScanFinder.findRunning()) {
-      boolean isThis =
-          node instanceof FileSourceScanExec scan && scan.relation().location() == this;
-      if (!isThis) continue;
-      for (Expression filter :
-          ScalaInterop.<Expression>asJava(((FileSourceScanExec) node).dataFilters())) {
+      if (!(node instanceof FileSourceScanExec scan) || scan.relation().location() != this) continue;
+      for (Expression filter : ScalaInterop.asJava(scan.dataFilters())) {
         if (filter instanceof DynamicPruningExpression dynamic
             && dynamic.child() instanceof InSubqueryExec in
             && in.exprId().equals(original.exprId())) {
@@ -111,10 +107,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
 
   private List<PartitionDirectory> prune(Iterable<PartitionDirectory> all, ScanPruning pruning) {
     List<PartitionDirectory> directories = ScalaInterop.asJava(all);
-    FolderListing current =
-        read instanceof ReplaceableFiles replaceable
-            ? replaceable.now(findFolders(directories, pruning))
-            : null;
+    FolderListing current = read.listNow(() -> findFolders(directories, pruning));
     FileCounter counter =
         pruning.createCounter(files(directories).map(Listed::location).toList());
     List<PartitionDirectory> out = directories.stream()
@@ -159,7 +152,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   private static Stream<Listed> files(List<PartitionDirectory> directories) {
     return directories.stream()
         .flatMap(directory ->
-            ScalaInterop.<FileStatusWithMetadata>asJava(directory.files()).stream()
+            ScalaInterop.asJava(directory.files()).stream()
                 .map(file -> new Listed(directory, file)));
   }
 
@@ -185,9 +178,8 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     return forecast.describe();
   }
 
-  /** Returns what was counted when files were listed; null if they were not. */
-  Map<String, Object> counts() {
-    return pruning.isCounted() ? pruning.describe() : null;
+  ScanPruning pruning() {
+    return pruning;
   }
 
   @Override public scala.collection.immutable.List<Path> rootPaths() {

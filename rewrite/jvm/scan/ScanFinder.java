@@ -67,7 +67,7 @@ public final class ScanFinder {
   /** Finds what adaptive execution removed from a plan: stages that ran, and scans that did not. */
   private void addRemoved(AdaptiveSparkPlanExec plan) {
     for (QueryStageExec stage :
-        ScalaInterop.<QueryStageExec>asJava(plan.context().stageCache().values())) {
+        ScalaInterop.asJava(plan.context().stageCache().values())) {
       // A stage that ran only to collect the keys of a join reads what the join reads.
       if (stage.isMaterialized() && !tablesRead.containsAll(tables(stage))) visit(stage);
     }
@@ -80,14 +80,13 @@ public final class ScanFinder {
       scans.add(ScanNotes.setUnprunedReason(plan, NOT_READ));
       tablesRead.addAll(tables);
     }
-    ScalaInterop.<SparkPlan>asJava(plan.children()).forEach(this::addUnread);
+    ScalaInterop.asJava(plan.children()).forEach(this::addUnread);
   }
 
   /** Returns an identity for each occurrence of a table in a part of a plan. */
   private static List<Object> tables(SparkPlan plan) {
     List<Object> out = new ArrayList<>();
-    for (Object leaf : ScanNotes.leaves(plan)) {
-      LogicalPlan table = (LogicalPlan) leaf;
+    for (LogicalPlan table : ScanNotes.leaves(plan)) {
       out.add(table.output().isEmpty() ? table : table.output().head().exprId());
     }
     return out;
@@ -204,6 +203,6 @@ public final class ScanFinder {
   }
 
   private void visitAll(scala.collection.Iterable<SparkPlan> plans) {
-    ScalaInterop.<SparkPlan>asJava(plans).forEach(this::visit);
+    ScalaInterop.asJava(plans).forEach(this::visit);
   }
 }

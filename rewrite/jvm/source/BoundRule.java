@@ -102,9 +102,9 @@ public final class BoundRule {
     if (upper instanceof Float || upper instanceof Double) {
       return new Range(infinite((Number) lower, -1), infinite((Number) upper, 1));
     }
-    if (lower instanceof Decimal least && upper instanceof Decimal greatest) {
-      BigInteger low = unscaled(least);
-      BigInteger high = unscaled(greatest);
+    if (lower instanceof Decimal min && upper instanceof Decimal max) {
+      BigInteger low = unscaled(min);
+      BigInteger high = unscaled(max);
       if (row.never.contains(low) || row.never.contains(high)) return null;
       return new Range(decimal(low.subtract(slack(low))), decimal(high.add(slack(high))));
     }

@@ -91,7 +91,7 @@ public final class ColumnBounds {
    * Returns those of some locations that cannot hold one of the first rows of an order; `complete`
    * are the files that lose no row by other conditions; null: all.
    *
-   * <p>Files are taken by their far bound until they surely have as many rows as wanted. A file that
+   * <p>Files are taken by their far bound until they surely have enough rows. A file that
    * begins behind that bound comes later. One that begins at it is read: rows may be equal.
    */
   Set<String> findBehind(TopRows top, Collection<String> locations, Set<String> complete) {
@@ -123,8 +123,8 @@ public final class ColumnBounds {
   }
 
   /**
-   * Returns those of some locations that are not needed to have so many rows of any value: all but
-   * the fewest that surely have as many; empty where too few are known. `complete` are the files
+   * Returns those of some locations that are not needed to have enough rows of any value: all but
+   * the fewest that surely have them; empty where too few are known. `complete` are the files
    * that lose no row.
    */
   Set<String> findUnneeded(long rows, Collection<String> locations, Set<String> complete) {

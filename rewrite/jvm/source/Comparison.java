@@ -16,7 +16,7 @@ record Comparison(
     Expression column, SortedValues value, boolean below, boolean above, boolean equal)
     implements BoundsTest {
 
-  /** Returns that of a condition; null if it is none, or bounds cannot decide it. */
+  /** Returns that of a condition; null if bounds cannot decide it. */
   static Comparison of(Expression condition) {
     if (!(condition instanceof BinaryComparison)) return null;
     boolean mirrored = condition.children().apply(0) instanceof Literal;

@@ -9,28 +9,23 @@ public final class DeltaFormat implements TableFormat {
   private static final String QUERY = "PreparedDeltaFileIndex";
   private static final String COMMAND = "TahoeBatchFileIndex";
 
-  @Override
-  public boolean isFormat(FileIndex index) {
+  @Override public boolean isFormat(FileIndex index) {
     return isQuery(index) || isOfCommand(index);
   }
 
-  @Override
-  public FileSource open(HadoopFsRelation relation) {
+  @Override public FileSource open(HadoopFsRelation relation) {
     return DeltaSource.of(relation);
   }
 
-  @Override
-  public boolean isSnapshot(FileIndex index) {
+  @Override public boolean isSnapshot(FileIndex index) {
     return true;
   }
 
-  @Override
-  public boolean isOfCommand(FileIndex index) {
+  @Override public boolean isOfCommand(FileIndex index) {
     return index.getClass().getSimpleName().equals(COMMAND);
   }
 
-  @Override
-  public void addSizes(FileIndex index, List<SizeStep> steps) {
+  @Override public void addSizes(FileIndex index, List<SizeStep> steps) {
     if (isQuery(index)) DeltaSource.addSizes(index, steps);
   }
 

@@ -33,7 +33,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.ColumnRef;
 
 /**
- * What a read of a Delta table tells about the table. Loaded only where Delta is.
+ * What a read of a Delta table knows of the table. Loaded only where Delta is.
  *
  * <p>PreparedDeltaFileIndex is a user's read, and TahoeBatchFileIndex the look of a command for the
  * rows that it changes: the transaction has noted the files before, as candidates, so that leaving
@@ -70,18 +70,16 @@ public final class DeltaSource extends FileSource {
   /** Returns the scan; null if the relation is not that of a read whose files may be pruned. */
   public static DeltaSource of(HadoopFsRelation relation) {
     FileIndex index = relation.location();
-    if (index.getClass() == PreparedDeltaFileIndex.class) {
-      PreparedDeltaFileIndex read = (PreparedDeltaFileIndex) index;
+    Class<?> type = index.getClass(); // exactly: a subclass may read other files
+    if (type == PreparedDeltaFileIndex.class && index instanceof PreparedDeltaFileIndex read) {
       DeltaScan scan = read.preparedScan();
       return new DeltaSource(relation, read, scan.scannedSnapshot(), scan.files());
     }
-    if (index.getClass() == TahoeBatchFileIndex.class && isDmlEnabled()) {
-      TahoeBatchFileIndex look = (TahoeBatchFileIndex) index;
-      if (COMMANDS.contains(look.actionType()) && look.snapshot() instanceof Snapshot snapshot) {
-        return new DeltaSource(relation, look, snapshot, look.addFiles());
-      }
-    }
-    return null;
+    return type == TahoeBatchFileIndex.class && index instanceof TahoeBatchFileIndex look
+            && isDmlEnabled() && COMMANDS.contains(look.actionType())
+            && look.snapshot() instanceof Snapshot snapshot
+        ? new DeltaSource(relation, look, snapshot, look.addFiles())
+        : null;
   }
 
   private static boolean isDmlEnabled() {
@@ -241,7 +239,7 @@ public final class DeltaSource extends FileSource {
     return ColumnRef.of(identity, fields(path).stream().map(StructField::name).toList(), type);
   }
 
-  /** Returns the fields from the table down to the column; null if there is none. */
+  /** Returns the fields from the table down to the column; null if one is missing. */
   private List<StructField> fields(List<String> path) {
     List<StructField> fields = new ArrayList<>();
     DataType within = metadata.schema();

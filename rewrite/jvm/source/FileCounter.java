@@ -46,7 +46,7 @@ public final class FileCounter {
     return true;
   }
 
-  /** Counts a pruned file of so many bytes as read after all. */
+  /** Counts a pruned file as read after all, by its size. */
   public void keep(long size) {
     pruned--;
     prunedBytes -= size;
@@ -79,7 +79,6 @@ public final class FileCounter {
   }
 
   /** Returns all counts, with the header of the index's response, for explain. */
-  @SuppressWarnings("unchecked")
   public Map<String, Object> counts() {
     Map<String, Object> out = new HashMap<>(response.header());
     List<Object> described = new ArrayList<>(response.describeOperands());

@@ -1,9 +1,12 @@
 package rewrite.jvm.source;
 
+import java.util.Collection;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.function.Supplier;
 import org.apache.hadoop.fs.FileStatus;
+import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
@@ -87,6 +90,11 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
   /** Returns the locations of files without rows, as far as that is known. */
   public Set<String> empty() {
     return Set.of();
+  }
+
+  /** Lists some folders as they are now; null if no file is ever replaced at its path. */
+  public FolderListing listNow(Supplier<Collection<Path>> folders) {
+    return null;
   }
 
   /** What identifies a file beside path and size; "" if nothing does. */

@@ -9,33 +9,27 @@ public final class IcebergFormat implements TableFormat {
   private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
   private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
 
-  @Override
-  public boolean isFormat(Scan scan) {
+  @Override public boolean isFormat(Scan scan) {
     return scan.getClass().getName().equals(SCAN);
   }
 
-  @Override
-  public boolean isFormat(InputPartition partition) {
+  @Override public boolean isFormat(InputPartition partition) {
     return partition.getClass().getName().equals(PARTITION);
   }
 
-  @Override
-  public ConnectorSource open(Scan scan, scala.collection.Iterable<?> output) {
+  @Override public ConnectorSource open(Scan scan, scala.collection.Iterable<?> output) {
     return IcebergSource.of(scan, output);
   }
 
-  @Override
-  public boolean isSnapshot(Scan scan) {
+  @Override public boolean isSnapshot(Scan scan) {
     return true;
   }
 
-  @Override
-  public boolean hasConditions(Scan scan) {
+  @Override public boolean hasConditions(Scan scan) {
     return IcebergSource.hasConditions(scan);
   }
 
-  @Override
-  public void addFiles(InputPartition partition, Map<String, Long> files) throws Exception {
-    IcebergSource.addFiles(partition, files);
+  @Override public void addFiles(InputPartition partition, Map<String, Long> files) throws Exception {
+    IcebergTasks.addFiles(partition, files);
   }
 }

@@ -71,42 +71,46 @@ final class IcebergReflection {
     FOUND.put(scan, new IcebergReflection(scan, false));
   }
 
+  /** Returns what a method of a scan does, whose type it has in all releases. */
+  @SuppressWarnings("unchecked")
+  private static <T> T call(Method method, Object scan) throws ReflectiveOperationException {
+    return (T) method.invoke(scan);
+  }
+
   Object table(Object scan) throws ReflectiveOperationException {
     return table.invoke(scan);
   }
 
   Schema projection(Object scan) throws ReflectiveOperationException {
-    return (Schema) projection.invoke(scan);
+    return call(projection, scan);
   }
 
   /** Returns the files that it reads; they are split later. */
-  @SuppressWarnings("unchecked")
   List<ScanTask> tasks(Object scan) throws ReflectiveOperationException {
-    return (List<ScanTask>) tasks.invoke(scan);
+    return call(tasks, scan);
   }
 
   /** Returns the conditions that it was given; empty where that is not known. */
-  @SuppressWarnings("unchecked")
   List<Expression> filters(Object scan) {
     try {
-      Object found = filters == null ? null : filters.invoke(scan);
-      return found instanceof List ? (List<Expression>) found : List.of();
+      List<Expression> found = filters == null ? null : call(filters, scan);
+      return found == null ? List.of() : found;
     } catch (Exception unknown) {
       return List.of();
     }
   }
 
   boolean caseSensitive(Object scan) throws ReflectiveOperationException {
-    return (Boolean) caseSensitive.invoke(scan);
+    return call(caseSensitive, scan);
   }
 
   /** Returns the snapshot that it reads; null where that is not known. */
   Long snapshotId(Object scan) throws ReflectiveOperationException {
-    Long given = snapshotId == null ? null : (Long) snapshotId.invoke(scan);
+    Long given = snapshotId == null ? null : call(snapshotId, scan);
     if (given != null || planned == null) return given;
     // Until Spark 4.0 a scan knows only the snapshot that a query names.
     Snapshot current = planned.get(scan) instanceof BatchScan batch ? batch.snapshot() : null;
-    return current == null ? null : (Long) current.snapshotId();
+    return current == null ? null : Long.valueOf(current.snapshotId());
   }
 
   /** Gives a copy other tasks. */
@@ -148,7 +152,7 @@ final class IcebergReflection {
     field(partition.getClass(), "taskGroup").set(partition, group);
   }
 
-  /** Returns a method of a class, or of one above it; null if there is none. */
+  /** Returns a method of a class, or of one above it; null if none of them has it. */
   private static Method method(Class<?> within, String name, Class<?>... parameters) {
     for (Class<?> each = within; each != null; each = each.getSuperclass()) {
       try {

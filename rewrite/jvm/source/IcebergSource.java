@@ -118,7 +118,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return sum;
   }
 
-  /** Only one that all files are partitioned by as it stands: Iceberg drops whole buckets and
+  /** Only one that all files are partitioned by without a transform: Iceberg drops whole buckets and
       days, where an index knows more. */
   @Override public boolean isPartition(List<String> path) {
     Types.NestedField field = field(path);
@@ -207,7 +207,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     Set<String> out = new HashSet<>();
     for (ScanTask task : members.tasks(scan)) {
       DataFile file = IcebergTasks.file(task);
-      // The location as it stands: one table may have several spellings of one place.
+      // Not a normalized location: one table may have several spellings of one place.
       int ordinal = counter.ordinal(
           file.location(), file.fileSizeInBytes(), String.valueOf(file.recordCount()));
       if (file.format() != FileFormat.PARQUET) counter.foreign(file.format().name());
@@ -259,10 +259,5 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   private static Long total(Snapshot snapshot, String what) {
     String found = snapshot.summary().get("total-" + what);
     return found == null ? null : Long.valueOf(found);
-  }
-
-  /** Adds the files in a partition of a plan: the bytes by location. */
-  public static void addFiles(Object partition, Map<String, Long> files) throws Exception {
-    IcebergTasks.addFiles(partition, files);
   }
 }

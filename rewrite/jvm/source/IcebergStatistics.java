@@ -59,7 +59,7 @@ final class IcebergStatistics {
     return out;
   }
 
-  /** Returns what tells whether a partition may have one of the values; null: nothing does. */
+  /** Returns the test whether a partition may have one of the values; null: any may. */
   private static Evaluator evaluator(
       PartitionSpec spec, Types.NestedField field, KeyValues values, boolean caseSensitive) {
     int id = field.fieldId();
@@ -149,8 +149,8 @@ final class IcebergStatistics {
         file.location(), rule.widen(lower, upper), rows, nulls == null ? null : nulls.get(id));
   }
 
-  /** Returns a bound as a Catalyst value; null where there is none, or bytes that are none: text may
-      be cut within a character. */
+  /** Returns a bound as a Catalyst value; null if it is missing or unreadable: text may be cut within
+      a character. */
   private static Object bound(Map<Integer, ByteBuffer> bounds, int id, Type type) {
     ByteBuffer bytes = bounds == null ? null : bounds.get(id);
     try {

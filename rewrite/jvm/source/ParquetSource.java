@@ -3,6 +3,7 @@ package rewrite.jvm.source;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.List;
+import java.util.function.Supplier;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -31,7 +32,7 @@ import rewrite.jvm.bridge.ScalaInterop;
  * <p>An index of a folder covers a file below it, whichever read lists it, if path, size, time and
  * partition values are the same; columns are the same by name and type.
  */
-public final class ParquetSource extends FileSource implements ReplaceableFiles {
+public final class ParquetSource extends FileSource {
   private static final String FORMAT = "parquet\n\n";
 
   private final IndexClient client;
@@ -47,7 +48,7 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     this.table = table;
   }
 
-  /** Returns the scan; null if it is none of Spark's own reads of Parquet files. */
+  /** Returns the scan; null for anything but Spark's own reads of Parquet files. */
   public static ParquetSource of(HadoopFsRelation relation, IndexClient client) {
     Class<?> listed = relation.location().getClass();
     if (listed != InMemoryFileIndex.class && listed != CatalogFileIndex.class) return null;
@@ -161,16 +162,19 @@ public final class ParquetSource extends FileSource implements ReplaceableFiles 
     return text.toString();
   }
 
-  @Override public FolderListing now(Collection<Path> folders) {
-    if (folders.isEmpty()) return FolderListing.NONE;
+  @Override public FolderListing listNow(Supplier<Collection<Path>> folders) {
+    Collection<Path> paths = folders.get();
+    if (paths.isEmpty()) return FolderListing.NONE;
     return FolderListing.list(
-        relation.sparkSession().sessionState().newHadoopConfWithOptions(relation.options()), folders, client);
+        relation.sparkSession().sessionState().newHadoopConfWithOptions(relation.options()), paths,
+        client);
   }
 
   @Override public String identity(List<String> path) {
     DataType within = relation.schema();
     for (String name : path) {
-      if (!(within instanceof StructType struct) || struct.getFieldIndex(name).isEmpty()) return null;
+      if (!(within instanceof StructType struct)) return null;
+      if (struct.getFieldIndex(name).isEmpty()) return null;
       within = struct.apply(name).dataType();
     }
     return (isPartition(path) ? "/" : "") + MessageWriter.joinPath(path);

@@ -44,6 +44,6 @@ public interface ScanSource {
   boolean passesOverFiles();
 
   /** Returns the bounds of some columns in all files of this version, in the order of the paths;
-      null where there are none. Reads the table's log once. */
+      null where the table does not have them. Reads the table's log once. */
   List<ColumnBounds> bounds(List<List<String>> paths) throws Exception;
 }

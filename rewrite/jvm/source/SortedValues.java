@@ -20,13 +20,13 @@ final class SortedValues implements BoundsTest {
   private final long[] longs; // instead of `values`, where they are integers
   private final boolean hasUncovered;
 
-  /** `type` is that of the values, none of which is null. */
+  /** `type` is that of the values, which are not null. */
   SortedValues(DataType type, List<?> values) {
     hasUncovered = values.stream().anyMatch(SortedValues::isUncovered);
     if (ValueTypes.isCounted(type)) {
       order = null;
       this.values = null;
-      longs = values.stream().mapToLong(value -> ((Number) value).longValue()).sorted().toArray();
+      longs = values.stream().mapToLong(ValueTypes::toLong).sorted().toArray();
     } else {
       order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
       this.values = values.toArray();
@@ -71,12 +71,11 @@ final class SortedValues implements BoundsTest {
   /** Returns how many compare to a bound as less than `limit`. */
   private int count(Object bound, int limit) {
     if (longs == null) {
-      boolean widens =
-          bound instanceof Float && values.length > 0 && values[0] instanceof Double;
-      Object other = widens ? Double.valueOf((Float) bound) : bound;
+      boolean isWide = values.length > 0 && values[0] instanceof Double;
+      Object other = isWide && bound instanceof Float narrow ? narrow.doubleValue() : bound;
       return search(i -> order.compare(values[i], other) < limit);
     }
-    long other = ((Number) bound).longValue();
+    long other = ValueTypes.toLong(bound);
     return search(i -> Long.compare(longs[i], other) < limit);
   }
 

@@ -22,7 +22,7 @@ public final class TableFormats {
     formats = found;
   }
 
-  /** The format of a file index; one that has no tables if there is none. */
+  /** The format of a file index; one without tables if the index has another format. */
   static TableFormat of(FileIndex index) {
     for (TableFormat each : formats) if (each.isFormat(index)) return each;
     return NONE;

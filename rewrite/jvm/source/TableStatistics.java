@@ -98,11 +98,11 @@ public final class TableStatistics {
     return filters.stream().<KeyValues>map(ListedValues::of).filter(Objects::nonNull);
   }
 
-  /** Whether to wait for the values of subqueries in some conditions: the index, or the table, can
-      be asked about what they are compared with. A scan that waits equals no copy. */
+  /** Whether to wait for the values of subqueries in some conditions: the index, or the table, has
+      what they are compared with. A scan that waits equals no copy. */
   public boolean areAwaited(ScanSource read, List<Expression> filters) {
     return ScalarSubqueries.of(filters).stream()
-        .flatMap(late -> ScalaInterop.<Expression>asJava(late.children()).stream())
+        .flatMap(late -> ScalaInterop.asJava(late.children()).stream())
         .anyMatch(
             side ->
                 isIndexed(read, side) || isIndexed(read, Inversion.column(side))
@@ -203,21 +203,19 @@ public final class TableStatistics {
     return true;
   }
 
-  /** Returns the column of a condition; null: it is none that bounds can decide. */
+  /** Returns the column of a condition; null if bounds cannot decide it. */
   private static Expression column(Expression condition) {
     if (condition instanceof IsNotNull notNull) return Casts.bare(notNull.child());
     Comparison test = Comparison.of(condition);
     return test == null ? null : Casts.bare(test.column());
   }
 
-  @SuppressWarnings("unchecked")
   private static List<String> path(Expression column) {
     return Conditions.path(Casts.bare(column));
   }
 
   /** Adds the files that a scan lists that cannot have one of the first rows of an order, or are not
       needed to have enough rows. */
-  @SuppressWarnings("unchecked")
   public void add(
       StatisticsResult out, ScanSource read, TopRows top, Collection<String> locations) {
     attempt(() -> {
@@ -266,8 +264,7 @@ public final class TableStatistics {
     return identity != null && client.hasIndex(read.table(), identity);
   }
 
-  /** Whether it has one, or is in one of up to so many columns. */
-  @SuppressWarnings("unchecked")
+  /** Whether it has one, or is in a multi-column index on not more than `columns` columns. */
   public boolean isIndexed(ScanSource read, Expression column, int columns) {
     if (isIndexed(read, column)) return true;
     List<String> path = Conditions.path(column);
@@ -279,7 +276,7 @@ public final class TableStatistics {
     return new Composites(client.composites(read.table()), read.columns());
   }
 
-  /** Returns what a table's index can be asked about. */
+  /** Returns what a table's index may have. */
   public IndexedColumns columns(ScanSource read) {
     return new IndexedColumns(read.columns(), client.expressions(read.table()));
   }
@@ -287,7 +284,7 @@ public final class TableStatistics {
   /** Whether values that are equal to Spark are equal, and ordered, as bytes and numbers are. */
   private static boolean isOrdered(DataType type) {
     return MessageWriter.takes(type)
-        && !(type instanceof StringType && !Values.areOrderedByBytes((StringType) type));
+        && !(type instanceof StringType text && !Values.areOrderedByBytes(text));
   }
 
   /** Returns the bounds of a column without an index; null: it has one, or bounds are not known. */
