@@ -58,8 +58,7 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectColumnar(new FilePruningRule(physical, true).inject());
     extensions.injectResolutionRule(
-        new JoinPruningRule.Inject(
-            new JoinPruningRule(client, registry, feedback, statistics)));
+        new JoinPruningRule.Inject(new JoinPruningRule(client, registry, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));
     network.inject(extensions);
     INJECTED.put(extensions, this);
@@ -102,12 +101,10 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
     return new IndexedExpression(frame, sql, columns);
   }
 
-  /** Describes the scans of plans. */
   public ScanReport scans() {
     return scans;
   }
 
-  /** Records executed queries. */
   public ExecutionLog executions() {
     return executions;
   }

@@ -314,7 +314,7 @@ def test_noting_what_ran_asks_and_lists_nothing(
     monkeypatch.setattr(Answers, "apply", die)
     unused = hooks.java.executions().unusedPredicates()
     for plan in plans:
-        for scan in hooks.java.scans().known(plan, False, unused):
+        for scan in hooks.java.scans().summarize(plan, False, unused):
             assert scan["reason"].startswith(("the scan did not run", "no condition of the query"))
             assert scan["table"].endswith("faulty")
     assert not asked

@@ -23,7 +23,6 @@ public final class FileOrdinals {
   private int size;
   private boolean isLoading;
 
-  /** Starts without files. */
   public FileOrdinals(String entriesId) {
     this.entriesId = entriesId;
   }
@@ -72,7 +71,6 @@ public final class FileOrdinals {
     return pages.get(low);
   }
 
-  /** Returns the number of files. */
   public synchronized int size() {
     return size;
   }

@@ -59,11 +59,11 @@ public final class IndexClient {
   /** Replaces the indexes under a name of settings: JSON with columns and revision for each table.
       Python calls it every `cache.ttl`. */
   public void setIndexes(String name, String tables) throws IOException {
-    indexes.put(name, Indexes.of(Json.read(tables.getBytes(StandardCharsets.UTF_8)), null));
+    Map<String, Object> objects = Json.read(tables.getBytes(StandardCharsets.UTF_8));
+    indexes.put(name, new Indexes(Json.records(objects, Index.class), null));
     indexes.keySet().retainAll(settings.names());
   }
 
-  /** Returns the settings of sessions by name. */
   public SessionSettings settings() {
     return settings;
   }
@@ -90,12 +90,10 @@ public final class IndexClient {
     patience.beginPlan();
   }
 
-  /** Returns how often the plan rule ran. */
   public long plans() {
     return plans.get();
   }
 
-  /** Returns the budgets for lookups. */
   public Budgets budgets() {
     return budgets;
   }
@@ -110,7 +108,6 @@ public final class IndexClient {
     return indexes().ofTables.containsKey(table);
   }
 
-  /** Whether a column is in a table's index. */
   public boolean hasIndex(String table, String column) {
     return indexes().columns(table).contains(column);
   }
@@ -148,10 +145,10 @@ public final class IndexClient {
     try {
       Map<String, Object> header = python.request(name, new Request.ListIndexes(), budget());
       Map<?, ?> tables = header.get(Protocol.TABLES) instanceof Map<?, ?> map ? map : Map.of();
-      loaded = Indexes.of(tables, Json.text(header, Protocol.REASON));
+      loaded = new Indexes(Json.records(tables, Index.class), Json.text(header, Protocol.REASON));
     } catch (Throwable failure) {
       Failures.passOn(failure);
-      loaded = Indexes.of(Map.of(), reason(failure));
+      loaded = new Indexes(Map.of(), reason(failure));
     }
     Indexes earlier = indexes.putIfAbsent(name, loaded);
     return earlier == null ? loaded : earlier;
@@ -284,11 +281,6 @@ public final class IndexClient {
 
   /** The indexes of a store by table; `reason` is the error if they could not be read, or null. */
   private record Indexes(Map<String, Index> ofTables, String reason) {
-    /** Reads the tables as Python describes them. */
-    static Indexes of(Map<?, ?> tables, String reason) {
-      return new Indexes(Json.records(tables, Index.class), reason);
-    }
-
     Set<String> columns(String table) {
       Index index = ofTables.get(table);
       return index == null ? Set.of() : index.columns;

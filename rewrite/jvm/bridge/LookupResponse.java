@@ -106,7 +106,6 @@ public final class LookupResponse {
     return ordinal >= 0 && pruned.contains(ordinal);
   }
 
-  /** Returns the number of operands. */
   public int operands() {
     return operands.size();
   }

@@ -63,8 +63,7 @@ public final class MessageWriter {
 
   private static Map<String, Object> header(Request request) {
     if (request instanceof Request.ReadSetting setting) {
-      return node(
-          Protocol.SETTING, Protocol.NAME, setting.name(), Protocol.TEXT, setting.text());
+      return node(Protocol.SETTING, Protocol.NAME, setting.name(), Protocol.TEXT, setting.text());
     }
     if (request instanceof Request.WriteCondition condition) {
       return node(Protocol.NETWORK, Protocol.TEXT, condition.network());
@@ -99,8 +98,7 @@ public final class MessageWriter {
   private int longs(List<?> values) {
     ByteBuffer out = allocate(8 * values.size());
     for (Object value : values) {
-      out.putLong(
-          value instanceof Boolean flag ? flag ? 1 : 0 : ((Number) value).longValue());
+      out.putLong(value instanceof Boolean flag ? flag ? 1 : 0 : ((Number) value).longValue());
     }
     return add(out.array());
   }

@@ -24,8 +24,7 @@ final class OrdinalCache {
     for (int others = cache.size() - 1; others > 0; others--) {
       Map.Entry<Key, FileOrdinals> entry = oldest.next();
       boolean isOfIndex = entry.getKey().index.equals(index);
-      boolean isTooMany =
-          isOfIndex && copies > COPIES || cache.size() > INDEXES || files > FILES;
+      boolean isTooMany = isOfIndex && copies > COPIES || cache.size() > INDEXES || files > FILES;
       if (!isTooMany) continue;
       if (isOfIndex) copies--;
       files -= entry.getValue().size();

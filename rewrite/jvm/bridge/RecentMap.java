@@ -4,7 +4,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /** A map that forgets the entries that were not used for the longest time. */
-public class RecentMap<K, V> extends LinkedHashMap<K, V> {
+public final class RecentMap<K, V> extends LinkedHashMap<K, V> {
   private static final long serialVersionUID = 1;
 
   private final int capacity;

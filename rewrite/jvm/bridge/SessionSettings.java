@@ -1,12 +1,12 @@
 package rewrite.jvm.bridge;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.spark.sql.internal.SQLConf;
 
 /**
@@ -21,20 +21,12 @@ public final class SessionSettings {
   private static final Set<String> SWITCHES =
       Set.of("enabled", "statistics.enabled", "dml", "dynamic.enabled", "dynamic.rows");
 
-  private final Map<String, String> names = new RecentMap<>(CAPACITY) {
-    private static final long serialVersionUID = 1;
-
-    @Override protected boolean removeEldestEntry(Map.Entry<String, String> eldest) {
-      if (!super.removeEldestEntry(eldest)) return false;
-      texts.remove(eldest.getValue());
-      used.remove(eldest.getValue());
-      return true;
-    }
-  };
-  private final Map<String, String> texts = new HashMap<>();
-  private final Map<String, Long> used = new HashMap<>();
+  private final Map<String, Name> names = new RecentMap<>(CAPACITY);
   private final SettingNumbers numbers;
   private long next;
+
+  /** The name of a text, and when it was used last. */
+  private record Name(String name, long time) {}
 
   SessionSettings(SettingNumbers numbers) {
     this.numbers = numbers;
@@ -46,27 +38,28 @@ public final class SessionSettings {
   }
 
   private synchronized String name(String text) {
-    String name = names.get(text);
-    if (name == null) {
-      name = Long.toString(next++);
-      texts.put(name, text);
-      names.put(text, name);
-    }
-    used.put(name, System.nanoTime());
+    Name known = names.get(text);
+    String name = known == null ? Long.toString(next++) : known.name;
+    names.put(text, new Name(name, System.nanoTime()));
     return name;
   }
 
   /** Returns the settings of a name as JSON; null if they were not used for long. */
   public synchronized String of(String name) {
-    return texts.get(name);
+    return names.entrySet().stream()
+        .filter(each -> each.getValue().name.equals(name))
+        .map(Map.Entry::getKey)
+        .findFirst()
+        .orElse(null);
   }
 
   /** Returns the names that queries used within ten minutes: only their stores are watched. */
   public synchronized List<String> names() {
     long now = System.nanoTime();
-    List<String> recent = new ArrayList<>(names.values()); // Py4J can iterate over it
-    recent.removeIf(name -> now - used.get(name) >= IDLE);
-    return recent;
+    return names.values().stream()
+        .filter(each -> now - each.time < IDLE)
+        .map(Name::name)
+        .collect(Collectors.toCollection(ArrayList::new)); // Py4J can iterate over it
   }
 
   private String text(SQLConf conf) {

@@ -32,12 +32,9 @@ final class CommandCounts {
   private static LogicalPlan removeFrom(LogicalPlan node) {
     LogicalPlan bare =
         node.transformExpressions(
-            ScalaInterop.transformation(e -> isCount(e) ? e.children().head() : e));
+            ScalaInterop.transformation(
+                e -> e.getClass().getName().equals(COUNT) ? e.children().head() : e));
     return bare instanceof Filter filter && isTrue(filter) ? filter.child() : bare;
-  }
-
-  private static boolean isCount(Expression e) {
-    return e.getClass().getName().equals(COUNT);
   }
 
   /** Whether a filter keeps every row, judged by its condition and the columns below it. */

@@ -13,11 +13,9 @@ record EquiKeys(List<Expression> left, List<Expression> right) {
     var keys = ExtractEquiJoinKeys$.MODULE$.unapply(join);
     return keys.isEmpty()
         ? new EquiKeys(List.of(), List.of())
-        : new EquiKeys(
-            ScalaInterop.asJava(keys.get()._2()), ScalaInterop.asJava(keys.get()._3()));
+        : new EquiKeys(ScalaInterop.asJava(keys.get()._2()), ScalaInterop.asJava(keys.get()._3()));
   }
 
-  /** Return the keys of one side. */
   List<Expression> of(boolean isLeft) {
     return isLeft ? left : right;
   }

@@ -44,12 +44,10 @@ record FilteringSide(
     return new FilteringSide(plan, keys, isHinted, join, columns, hops, true);
   }
 
-  /** Return the names of its tables. */
   String name() {
     return PlanNames.tables(plan);
   }
 
-  /** Whether Spark is going to broadcast it. */
   boolean isBroadcast() {
     return keys.canBeBroadcast() && (isHinted || PlanSize.isBroadcast(plan));
   }

@@ -1,17 +1,17 @@
 package rewrite.jvm.join;
 
-import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.KnownNullable;
 import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.shims.DynamicKeys;
@@ -129,16 +129,10 @@ sealed interface JoinKeys {
 
     /** Return a row of ends. Both sides of a comparison must have one type, nulls included. */
     private static Expression pair(Expression from, Expression to) {
-      List<Expression> fields = new ArrayList<>();
-      if (from != null) {
-        fields.add(Literal$.MODULE$.apply(KeyRanges.FROM));
-        fields.add(new KnownNullable(from));
-      }
-      if (to != null) {
-        fields.add(Literal$.MODULE$.apply(KeyRanges.TO));
-        fields.add(new KnownNullable(to));
-      }
-      return new CreateNamedStruct(ScalaInterop.asScala(fields));
+      Map<String, Expression> fields = new LinkedHashMap<>();
+      if (from != null) fields.put(KeyRanges.FROM, from);
+      if (to != null) fields.put(KeyRanges.TO, to);
+      return TupleRow.row(fields);
     }
   }
 }

@@ -83,8 +83,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       return new Pass(new ReuseAnalysis(plan, context.registry())).visit(plan);
     } catch (Throwable failure) {
       String reason = "looking for them failed: " + Failures.forgive(failure);
-      ScalaInterop.asJava(plan.collectLeaves())
-          .forEach(leaf -> ScanNotes.add(leaf, reason));
+      ScalaInterop.asJava(plan.collectLeaves()).forEach(leaf -> ScanNotes.add(leaf, reason));
       return plan;
     }
   }
@@ -162,14 +161,14 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       if (pruned == null) pruned = pruneSide(join, keys, !isLeft);
       if (pruned != null) return pruned;
       // Spark takes the size of given rows for infinite: then the other side is the pruning side.
-      if (!noteRejected(join, keys, isLeft)) noteRejected(join, keys, !isLeft);
+      if (!noteReasons(join, keys, isLeft)) noteReasons(join, keys, !isLeft);
       return join;
     }
 
     /** Put the keys of conditions with OR on the scans below a filter. */
     private Filter prune(Filter filter) {
       LogicalPlan child = filter.child();
-      for (OrKeys.Found found : OrKeys.of(filter)) {
+      for (OrKeys.UnitedKeys found : OrKeys.of(filter)) {
         FilteringSide side = found.candidate().side();
         Expression key = found.candidate().pruningKey();
         KeyPushdown pushdown = pushdown(child);
@@ -211,7 +210,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
     /** Note on one side of a join why the other side does not provide keys; whether there is a scan
         for the note. */
-    private boolean noteRejected(Join join, EquiKeys keys, boolean isLeft) {
+    private boolean noteReasons(Join join, EquiKeys keys, boolean isLeft) {
       LogicalPlan plan = isLeft ? join.left() : join.right();
       boolean isNoted = false;
       for (Candidate candidate : findEqual(join, keys, isLeft)) {
@@ -285,7 +284,6 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
   }
 
-  /** A rule that does nothing. */
   private static final class Nothing extends Rule<LogicalPlan> {
     @Override public LogicalPlan apply(LogicalPlan plan) {
       return plan;

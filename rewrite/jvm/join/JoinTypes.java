@@ -12,7 +12,6 @@ import org.apache.spark.sql.catalyst.plans.RightOuter$;
 final class JoinTypes {
   private JoinTypes() {}
 
-  /** Return the name of a type of join for explain. */
   static String name(JoinType type) {
     // Spark has no name for a join that stays below an OR or in a column.
     return type instanceof ExistenceJoin

@@ -54,7 +54,7 @@ import rewrite.jvm.source.ScanSources;
  *                                         +- Relation f
  * </pre>
  */
-final class KeyPushdown {
+record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide) {
   /** Tables in a row through which keys go on. By each key there is another way, and a long chain
       has very many ways. */
   private static final int MAX_HOPS = 2;
@@ -62,19 +62,9 @@ final class KeyPushdown {
   private static final String RANDOM_CONDITION =
       "a condition that is not deterministic stands below the join";
 
-  private final PruningContext context;
-  private final ReuseAnalysis copies;
-  private final LogicalPlan pruningSide;
-
-  KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide) {
-    this.context = context;
-    this.copies = copies;
-    this.pruningSide = pruningSide;
-  }
-
   /** A plan after the pushdown, and the filtering plans whose keys its scans wait for. */
   record Result(LogicalPlan plan, List<LogicalPlan> filteringPlans) {
-    static Result unchanged(LogicalPlan plan) {
+    static Result keep(LogicalPlan plan) {
       return new Result(plan, List.of());
     }
 
@@ -275,7 +265,7 @@ final class KeyPushdown {
   private Result pushThroughUnion(Union union, Expression key, Path path) {
     List<Attribute> output = ScalaInterop.asJava(union.output());
     List<LogicalPlan> children = ScalaInterop.asJava(union.children());
-    Result result = Result.unchanged(union);
+    Result result = Result.keep(union);
     boolean isChanged = false;
     for (int i = 0; i < children.size(); i++) {
       LogicalPlan child = children.get(i);
@@ -287,8 +277,7 @@ final class KeyPushdown {
       isChanged |= result.plan != child;
       children.set(i, result.plan);
     }
-    return result.with(
-        isChanged ? union.withNewChildren(ScalaInterop.asScala(children)) : union);
+    return result.with(isChanged ? union.withNewChildren(ScalaInterop.asScala(children)) : union);
   }
 
   private Result pushThroughJoin(Join join, Expression key, Path above) {
@@ -302,8 +291,7 @@ final class KeyPushdown {
     if (!JoinTypes.passes(join.joinType(), isLeft)) {
       return refuse(join, key, JoinTypes.name(join.joinType()) + " stands between");
     }
-    Path path =
-        JoinTypes.keepsPartnerless(join.joinType()) ? above.requireExactRows() : above;
+    Path path = JoinTypes.keepsPartnerless(join.joinType()) ? above.requireExactRows() : above;
     LogicalPlan own = isLeft ? join.left() : join.right();
     LogicalPlan other = isLeft ? join.right() : join.left();
     Result ownResult = push(own, key, path);
@@ -323,7 +311,7 @@ final class KeyPushdown {
 
   /** Push to the other side of a join on the key itself: its rows need a partner with a key. */
   private Result pushToOtherSide(Join join, Expression key, boolean isLeft, Path path) {
-    Result result = Result.unchanged(isLeft ? join.right() : join.left());
+    Result result = Result.keep(isLeft ? join.right() : join.left());
     // The keys of an OR come from that side.
     boolean isOfSide =
         path.side.keys() instanceof JoinKeys.UnionKeys && join.joinType() instanceof ExistenceJoin;
@@ -342,7 +330,7 @@ final class KeyPushdown {
    */
   private Result pushAcross(Join join, Expression key, boolean isLeft, Path path) {
     LogicalPlan dim = isLeft ? join.left() : join.right();
-    Result result = Result.unchanged(isLeft ? join.right() : join.left());
+    Result result = Result.keep(isLeft ? join.right() : join.left());
     EquiKeys keys = EquiKeys.of(join);
     FilteringSide side = path.side;
     // Rows of a non-repeatable side would have to come from the one join, and a bridge without a
@@ -365,7 +353,7 @@ final class KeyPushdown {
 
   /** `filter` is the filter directly above the scan, or null. */
   private Result pushIntoScan(LogicalPlan scan, Filter filter, Expression key, Path path) {
-    Result unchanged = Result.unchanged(filter == null ? scan : filter);
+    Result unchanged = Result.keep(filter == null ? scan : filter);
     List<Expression> conditions =
         filter == null ? List.of() : Conditions.conjuncts(filter.condition());
     PruningCost cost = new PruningCost(context, scan, conditions, key);
@@ -376,8 +364,7 @@ final class KeyPushdown {
       ScanNotes.add(scan, "the command has found its files before");
       return unchanged;
     }
-    FilteringSide side =
-        ScanSources.isOfCommand(scan) ? path.side.requireExactRows() : path.side;
+    FilteringSide side = ScanSources.isOfCommand(scan) ? path.side.requireExactRows() : path.side;
     // Adaptive execution may not run one side of a join if the other, shuffled, side is empty.
     boolean isCounted = path.isCounted && hasFiles && !side.isBroadcast();
     if (isCounted && cost.dependsOnRows(path.conditions)) {
@@ -417,23 +404,21 @@ final class KeyPushdown {
       partitions only, and becomes `true` if Spark does not broadcast after all. */
   private DynamicPruningSubquery find(
       List<Expression> conditions, FilteringSide side, Expression key, boolean isPartition) {
-    return conditions.stream()
-        .map(Conditions::dynamic)
-        .filter(DynamicPruningSubquery.class::isInstance)
-        .map(DynamicPruningSubquery.class::cast)
-        .filter(present -> side.keys().areOf(present, key))
-        .filter(
-            present ->
-                context.registry().isRegistered(present)
-                    || isPartition && PlanSize.isBroadcast(present.buildQuery()))
-        .findFirst()
-        .orElse(null);
+    for (Expression condition : conditions) {
+      if (Conditions.dynamic(condition) instanceof DynamicPruningSubquery present
+          && side.keys().areOf(present, key)
+          && (context.registry().isRegistered(present)
+              || isPartition && PlanSize.isBroadcast(present.buildQuery()))) {
+        return present;
+      }
+    }
+    return null;
   }
 
   /** Return the plan as it is; its scans get a note of the reason. */
   private Result refuse(LogicalPlan plan, Expression key, String reason) {
     note(plan, key, reason);
-    return Result.unchanged(plan);
+    return Result.keep(plan);
   }
 
   /** Note on scans that could be pruned why they get no keys; whether there are any. */

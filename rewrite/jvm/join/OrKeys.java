@@ -46,7 +46,7 @@ import rewrite.jvm.shims.Nodes;
 final class OrKeys {
   /** Keys of one condition. `joins` are the types of the existence joins that have them: each type
       belongs to one join. */
-  record Found(Candidate candidate, Set<JoinType> joins) {}
+  record UnitedKeys(Candidate candidate, Set<JoinType> joins) {}
 
   private final Expression column;
   private final Map<ExprId, Join> joins;
@@ -60,8 +60,8 @@ final class OrKeys {
   }
 
   /** Return the keys of a filter's conditions. */
-  static List<Found> of(Filter filter) {
-    List<Found> out = new ArrayList<>();
+  static List<UnitedKeys> of(Filter filter) {
+    List<UnitedKeys> out = new ArrayList<>();
     Map<ExprId, Join> joins = findJoins(filter.child());
     if (joins.isEmpty()) return out;
     for (Expression condition : Conditions.conjuncts(filter.condition())) {
@@ -148,13 +148,13 @@ final class OrKeys {
     return false;
   }
 
-  private Found unite() {
+  private UnitedKeys unite() {
     // A union has the columns of its first child.
     Attribute key = plans.get(0).output().head();
     if (!values.isEmpty()) plans.add(relation(key));
     LogicalPlan union = new Union(ScalaInterop.asScala(plans), false, false);
     JoinKeys keys = new JoinKeys.UnionKeys(key);
-    return new Found(new Candidate(column, new FilteringSide(union, keys)), used);
+    return new UnitedKeys(new Candidate(column, new FilteringSide(union, keys)), used);
   }
 
   private LogicalPlan relation(Attribute key) {

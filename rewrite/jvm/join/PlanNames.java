@@ -31,7 +31,7 @@ final class PlanNames {
   }
 
   private static String name(LogicalPlan leaf) {
-    if (leaf instanceof InMemoryRelation cache) return tables(Sessions.cached(cache));
+    if (leaf instanceof InMemoryRelation cache) return tables(Sessions.cachedPlan(cache));
     if (leaf instanceof LogicalRelation relation) {
       if (relation.catalogTable().isDefined()) {
         return relation.catalogTable().get().identifier().table();

@@ -22,7 +22,6 @@ final class PlanSize {
         .reduce(BigInteger.ZERO, BigInteger::add);
   }
 
-  /** Return Spark's estimate of a plan in bytes. */
   static BigInteger estimate(LogicalPlan plan) {
     return plan.stats().sizeInBytes().bigInteger();
   }
@@ -35,8 +34,7 @@ final class PlanSize {
 
   /** Whether a hint of the query broadcasts one side of a join. */
   static boolean isHinted(Join join, boolean isLeft) {
-    HintInfo hint =
-        ScalaInterop.orNull(isLeft ? join.hint().leftHint() : join.hint().rightHint());
+    HintInfo hint = ScalaInterop.orNull(isLeft ? join.hint().leftHint() : join.hint().rightHint());
     return hint != null && hint.strategy().contains(BROADCAST$.MODULE$);
   }
 

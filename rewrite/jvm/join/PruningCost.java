@@ -2,7 +2,6 @@ package rewrite.jvm.join;
 
 import java.math.BigInteger;
 import java.util.List;
-import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;

@@ -23,19 +23,19 @@ import rewrite.jvm.source.TableStatistics;
  * order of the filtered column, that prunes nothing.
  */
 record RemainingFraction(IndexClient client, TableStatistics statistics) {
-  private static final TreeNodeTag<Known> TAG = new TreeNodeTag<>("rewrite.share");
+  private static final TreeNodeTag<CachedFraction> TAG = new TreeNodeTag<>("rewrite.share");
 
-  private record Known(List<Expression> conditions, double fraction) {}
+  private record CachedFraction(List<Expression> conditions, double fraction) {}
 
   /** Return the fraction of the bytes of a leaf of a plan, with some conditions directly above it;
       1 if it is unknown. Each plan is looked up once, because Spark repeats rules. */
   double of(LogicalPlan leaf, List<Expression> conditions) {
     List<Expression> own = conditions.stream().filter(RemainingFraction::hasValues).toList();
     if (own.isEmpty()) return 1;
-    Known known = ScalaInterop.orNull(leaf.getTagValue(TAG));
+    CachedFraction known = ScalaInterop.orNull(leaf.getTagValue(TAG));
     if (known != null && known.conditions.equals(own)) return known.fraction;
     double fraction = lookUp(leaf, own);
-    leaf.setTagValue(TAG, new Known(own, fraction));
+    leaf.setTagValue(TAG, new CachedFraction(own, fraction));
     return fraction;
   }
 
@@ -63,7 +63,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
       FileCounter counter =
           new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));
       source.findPrunable(counter);
-      return counter.left();
+      return counter.remainingFraction();
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return 1;

@@ -54,7 +54,7 @@ final class Repeatability {
   /** Return the children of a plan; of a cache, the plan that it has the rows of. */
   static List<LogicalPlan> children(LogicalPlan plan) {
     return plan instanceof InMemoryRelation cache
-        ? List.of(Sessions.cached(cache))
+        ? List.of(Sessions.cachedPlan(cache))
         : ScalaInterop.asJava(plan.children());
   }
 
@@ -89,7 +89,7 @@ final class Repeatability {
             .allMatch(
                 leaf ->
                     !(leaf instanceof InMemoryRelation cache)
-                        || isDeterministic(Sessions.cached(cache)));
+                        || isDeterministic(Sessions.cachedPlan(cache)));
   }
 
   /**

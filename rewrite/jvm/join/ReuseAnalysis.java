@@ -34,8 +34,7 @@ final class ReuseAnalysis {
     if (parts == null) {
       parts =
           ScalaInterop.asJava(
-              removeKeys(query)
-                  .collectWithSubqueries(ScalaInterop.transformation(each -> each)));
+              removeKeys(query).collectWithSubqueries(ScalaInterop.transformation(each -> each)));
     }
     LogicalPlan bare = removeKeys(part);
     long count =

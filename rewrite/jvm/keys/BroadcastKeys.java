@@ -25,13 +25,7 @@ import rewrite.jvm.shims.DynamicKeys;
 
 /** The keys in the hash table of a broadcast join. Reads them as SubqueryBroadcastExec does, but
     with a limit, several columns at a time, and without its thread pool. */
-final class BroadcastKeys {
-  private final SubqueryBroadcastExec subquery;
-
-  private BroadcastKeys(SubqueryBroadcastExec subquery) {
-    this.subquery = subquery;
-  }
-
+record BroadcastKeys(SubqueryBroadcastExec subquery) {
   /** Return the keys of a filter; null if Spark does not broadcast its filtering side. */
   static BroadcastKeys of(InSubqueryExec filter) {
     return subquery(filter) instanceof SubqueryBroadcastExec subquery

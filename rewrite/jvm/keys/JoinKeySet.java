@@ -52,8 +52,7 @@ public final class JoinKeySet implements KeyValues {
   private JoinKeySet(InSubqueryExec filter, boolean isAside, KeySource source) {
     this.filter = filter;
     this.source = source;
-    this.form =
-        !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
+    this.form = !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
@@ -126,7 +125,6 @@ public final class JoinKeySet implements KeyValues {
     return filter;
   }
 
-  /** Return the filtering side. */
   public KeySource source() {
     return source;
   }
@@ -168,7 +166,6 @@ public final class JoinKeySet implements KeyValues {
     return hasFailed;
   }
 
-  /** Return how long collecting took. */
   public double seconds() {
     return seconds;
   }
@@ -229,7 +226,7 @@ public final class JoinKeySet implements KeyValues {
     patience.begin();
     try {
       for (JoinKeySet set : running) {
-        set.collection = KeyCollection.start(set.filter, set.maxKeys(composites), client);
+        set.collection = new KeyCollection(set.filter, set.maxKeys(composites), client);
       }
       for (JoinKeySet set : running) {
         set.await(set.maxKeys(composites), patience);
@@ -245,8 +242,7 @@ public final class JoinKeySet implements KeyValues {
 
   /** Tuples are looked up if they are few, or a multi-column index covers their columns. */
   private int maxKeys(Composites composites) {
-    boolean areAny =
-        form != Form.TUPLE || composites.areAskedBy(TupleRow.columns(filter.child()));
+    boolean areAny = form != Form.TUPLE || composites.applyTo(TupleRow.columns(filter.child()));
     return areAny ? Integer.MAX_VALUE : PredicateEncoder.FEW_TUPLES;
   }
 
@@ -295,7 +291,6 @@ public final class JoinKeySet implements KeyValues {
     return found.stream().map(InternalRow.class::cast).toList();
   }
 
-  /** Describe the keys for explain. */
   public Map<String, Object> describe() {
     Map<String, Object> out = new HashMap<>();
     out.put("dimension", dimension());

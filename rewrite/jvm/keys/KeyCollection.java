@@ -31,18 +31,14 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
   private boolean isStopped;
   private volatile boolean isShared;
 
-  private KeyCollection(InSubqueryExec filter, int maxKeys, IndexClient client) {
+  /** Begin to collect at most `maxKeys` keys. */
+  KeyCollection(InSubqueryExec filter, int maxKeys, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
     this.future = Sessions.submit(session, client.threads(), this);
-  }
-
-  /** Begin to collect at most `maxKeys` keys. */
-  static KeyCollection start(InSubqueryExec filter, int maxKeys, IndexClient client) {
-    return new KeyCollection(filter, maxKeys, client);
   }
 
   /** Wait for the keys; null if they do not fit. */
@@ -128,8 +124,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
 
   private Collection<Object> read(BroadcastKeys broadcast) {
     int index = broadcast.index();
-    Collection<InternalRow> rows =
-        broadcast.rows(List.of(index), Integer.MAX_VALUE, maxBytes);
+    Collection<InternalRow> rows = broadcast.rows(List.of(index), Integer.MAX_VALUE, maxBytes);
     if (rows == null) return null;
     return rows.stream().map(row -> row.get(0, broadcast.type(index))).toList();
   }

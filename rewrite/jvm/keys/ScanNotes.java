@@ -86,7 +86,7 @@ public final class ScanNotes {
   }
 
   private static void addLeaves(LogicalPlan plan, List<LogicalPlan> out) {
-    for (LogicalPlan leaf : ScalaInterop.<LogicalPlan>asJava(plan.collectLeaves())) {
+    for (LogicalPlan leaf : ScalaInterop.asJava(plan.collectLeaves())) {
       // Adaptive execution plans again with a leaf in place of what a stage computes.
       if (leaf instanceof LogicalQueryStage stage) addLeaves(stage.logicalPlan(), out);
       else out.add(leaf);

@@ -10,7 +10,6 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.Or;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
@@ -72,7 +71,7 @@ public final class TupleKeys {
   /** Return how many tuples of some columns are looked up. */
   private static int maxTuples(List<Expression> columns, Composites composites) {
     if (composites == null) return PredicateEncoder.FEW_TUPLES;
-    return composites.areAskedBy(columns) ? Integer.MAX_VALUE : 0;
+    return composites.applyTo(columns) ? Integer.MAX_VALUE : 0;
   }
 
   /** Return the tuples of the sets of one broadcast; null if they are many. */
@@ -83,16 +82,15 @@ public final class TupleKeys {
   }
 
   private static Expression condition(Tuples tuples) {
-    Expression any = null;
+    List<Expression> operands = new ArrayList<>();
     for (InternalRow row : tuples.rows()) {
       List<Expression> equalities = new ArrayList<>();
       for (Expression column : tuples.columns()) {
         Object value = row.get(equalities.size(), column.dataType());
         equalities.add(new EqualTo(column, new Literal(value, column.dataType())));
       }
-      Expression all = Conditions.conjunction(equalities);
-      any = any == null ? all : new Or(any, all);
+      operands.add(Conditions.conjunction(equalities));
     }
-    return any;
+    return Conditions.disjunction(operands);
   }
 }

@@ -1,7 +1,9 @@
 package rewrite.jvm.keys;
 
 import java.util.ArrayList;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
@@ -21,12 +23,19 @@ public final class TupleRow {
   /** Return a row of several columns, or of the keys that they are compared with. Both sides of a
       comparison must have one type, nulls included. */
   public static Expression row(List<Expression> columns) {
-    List<Expression> fields = new ArrayList<>();
-    for (Expression column : columns) {
-      fields.add(Literal$.MODULE$.apply(FIELD + fields.size() / 2));
-      fields.add(new KnownNullable(column));
-    }
-    return new CreateNamedStruct(ScalaInterop.asScala(fields));
+    Map<String, Expression> fields = new LinkedHashMap<>();
+    columns.forEach(column -> fields.put(FIELD + fields.size(), column));
+    return row(fields);
+  }
+
+  /** Return a row of fields by their names. */
+  public static Expression row(Map<String, Expression> fields) {
+    List<Expression> out = new ArrayList<>();
+    fields.forEach((name, field) -> {
+      out.add(Literal$.MODULE$.apply(name));
+      out.add(new KnownNullable(field));
+    });
+    return new CreateNamedStruct(ScalaInterop.asScala(out));
   }
 
   /** Whether an expression is such a row. */
@@ -36,9 +45,7 @@ public final class TupleRow {
 
   /** Describe a row: `(a, b)`. */
   static String shape(Expression row) {
-    return columns(row).stream()
-        .map(Conditions::shape)
-        .collect(Collectors.joining(", ", "(", ")"));
+    return columns(row).stream().map(Conditions::shape).collect(Collectors.joining(", ", "(", ")"));
   }
 
   /** Return the columns of a row. */

@@ -53,7 +53,6 @@ public final class ExecutionLog extends SparkListener {
   private final UnusedPredicates unused = new UnusedPredicates();
 
   public ExecutionLog(ScanReport scans) {
-    super();
     this.scans = scans;
   }
 
@@ -94,7 +93,7 @@ public final class ExecutionLog extends SparkListener {
         new Execution(
             end.executionId(), root, name, statement(end.qe().logical()),
             SkippingConf.showsValues(), end.time(), end.duration() / 1e9,
-            scans.known(end.qe().executedPlan(), isDrained, unused), hashes);
+            scans.summarize(end.qe().executedPlan(), isDrained, unused), hashes);
     totals.add(execution.scans);
     synchronized (executions) {
       executions.addLast(execution);
@@ -168,7 +167,6 @@ public final class ExecutionLog extends SparkListener {
     return unused;
   }
 
-  /** Sums over all executions. */
   public TableTotals totals() {
     return totals;
   }

@@ -21,19 +21,9 @@ import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.scan.ScanFinder;
 import rewrite.jvm.source.Sizes;
 
-/** Describes for each file scan of a physical plan what was skipped, or why nothing was. */
-public final class ScanReport {
-  private final Budgets budgets;
-  private final PhysicalScans physical;
-  private final Rule<SparkPlan> rule;
-
-  /** `rule` prunes a plan that has not run, and collects nothing. */
-  public ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan> rule) {
-    this.budgets = budgets;
-    this.physical = physical;
-    this.rule = rule;
-  }
-
+/** Describes for each file scan of a physical plan what was skipped, or why nothing was. `rule`
+    prunes a plan that has not run, and collects nothing. */
+public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan> rule) {
   /** Returns what a plan that may not have run yet would read, as JSON; one lookup for each scan. */
   public String foresee(SparkPlan plan) {
     budgets.hold();
@@ -62,20 +52,19 @@ public final class ScanReport {
    * Sizes can describe later. Predicates with no benefit are added to `unused`. `isDrained`: all rows
    * of the plan were read.
    */
-  public List<Map<String, Object>> known(
+  public List<Map<String, Object>> summarize(
       SparkPlan plan, boolean isDrained, UnusedPredicates unused) {
     ScanFinder finder = new ScanFinder(plan, null);
     if (isDrained) finder.drain(plan);
     List<Map<String, Object>> out = new ArrayList<>();
     for (SparkPlan each : finder.scans()) {
       PhysicalScan scan = physical.of(each);
-      Map<String, Object> known =
-          describe(scan, finder, () -> findCounts(scan), scan::source);
+      Map<String, Object> known = describe(scan, finder, () -> findCounts(scan), scan::source);
       ScanNotes.Predicates predicates = ScanNotes.predicates(scan.node());
       if (predicates != null) unused.add(known, predicates.table(), predicates.entries());
       out.add(known);
     }
-    finder.markFilled();
+    finder.markCaches();
     return out;
   }
 
@@ -93,8 +82,8 @@ public final class ScanReport {
     Map<String, Object> out;
     try {
       out = counts.call();
-      putKnown(out, "opened", scan.countOpened());
-      putKnown(out, "opened bytes", scan.sumOpenedBytes());
+      putValue(out, "opened", scan.countOpened());
+      putValue(out, "opened bytes", scan.sumOpenedBytes());
       out.put("format", format.call());
     } catch (Throwable failure) {
       Failures.passOn(failure);
@@ -115,7 +104,7 @@ public final class ScanReport {
     return out;
   }
 
-  private static void putKnown(Map<String, Object> out, String name, Object value) {
+  private static void putValue(Map<String, Object> out, String name, Object value) {
     if (value != null) out.put(name, value);
   }
 

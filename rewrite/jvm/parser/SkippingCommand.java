@@ -32,7 +32,6 @@ public final class SkippingCommand extends AbstractCommand {
   // The arguments of the constructor are the product's elements: TreeNode.makeCopy relies on it,
   // and on equals of each, which a Python callback does not have; hence the class around it.
   public SkippingCommand(String text, List<Attribute> output, StatementCallback statements) {
-    super();
     this.text = text;
     this.output = output;
     this.statements = statements;

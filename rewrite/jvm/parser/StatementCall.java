@@ -31,7 +31,6 @@ public final class StatementCall implements Callable<StatementCall> {
     this.session = session;
   }
 
-  /** Returns the session that the statement runs in. */
   public SparkSession session() {
     return session;
   }

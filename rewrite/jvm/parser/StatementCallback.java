@@ -90,7 +90,7 @@ public final class StatementCallback {
           pauses = Math.max(pauses, 0);
         } catch (TimeoutException running) {
           if (++pauses < PAUSES) continue;
-          permit.moveToAbandoned();
+          permit.abandon();
           THREADS.execute(() -> cancelUntilDone(call, result, permit));
           isAbandoned = true;
           Platform.throwException(new InterruptedException("the statement was cancelled"));
@@ -166,7 +166,7 @@ public final class StatementCallback {
     }
 
     /** Lets others run, unless too many abandoned statements still run. */
-    void moveToAbandoned() {
+    void abandon() {
       if (!ABANDONED.tryAcquire()) return;
       ofAll.release();
       ofAll = ABANDONED;

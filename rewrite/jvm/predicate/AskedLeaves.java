@@ -127,7 +127,7 @@ public final class AskedLeaves {
     }
     if (identities.size() < 2 || identities.size() > MAX_COLUMNS) return;
     String name = "(" + String.join(", ", identities.keySet()) + ")";
-    put("", List.copyOf(identities.values()), name, name, false, name + how, VALUES, keys);
+    addEntry("", List.copyOf(identities.values()), name, name, false, name + how, VALUES, keys);
   }
 
   private void add(Expression e, String form, String how, int keys) {
@@ -146,7 +146,7 @@ public final class AskedLeaves {
     Expression unresolved = text == null ? null : unresolve(bare);
     if (unresolved == null) return;
     String sql = sql(unresolved);
-    put(text, List.of(), Conditions.shape(bare), sql, true, sql + how, form, keys);
+    addEntry(text, List.of(), Conditions.shape(bare), sql, true, sql + how, form, keys);
   }
 
   /** Return the column in a monotonic function, whose index is looked up by a range; or null. */
@@ -168,10 +168,10 @@ public final class AskedLeaves {
     if (column == null) return;
     String name = column.name();
     String condition = (shape == null ? name : shape) + how;
-    put(column.identity(), List.of(), name, name, false, condition, form, keys);
+    addEntry(column.identity(), List.of(), name, name, false, condition, form, keys);
   }
 
-  private void put(
+  private void addEntry(
       String identity, List<String> parts, String name, String sql, boolean computed,
       String condition, String form, int keys) {
     Map<String, Object> entry = entries.get(condition);

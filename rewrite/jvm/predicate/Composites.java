@@ -7,10 +7,9 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 
 /** The multi-column indexes of a table: for each, the identities of its columns. */
-public record Composites(
-    List<? extends Collection<String>> composites, ColumnResolver resolver) {
+public record Composites(List<? extends Collection<String>> composites, ColumnResolver resolver) {
   /** Whether some columns include all columns of one of the indexes. */
-  public boolean areAskedBy(List<? extends Expression> columns) {
+  public boolean applyTo(List<? extends Expression> columns) {
     if (composites.isEmpty()) return false;
     Set<String> identities = new HashSet<>();
     for (Expression column : columns) {

@@ -65,8 +65,7 @@ sealed interface Condition {
     return operands.size() == 1 ? operands.get(0) : new AnyOf(operands);
   }
 
-  private static Condition within(
-      ColumnRef column, DataType type, Range range, String dimension) {
+  private static Condition within(ColumnRef column, DataType type, Range range, String dimension) {
     if (range.equals(Range.ALL)) return new Negation(new NullTest(column));
     List<Condition> ends = new ArrayList<>();
     if (range.min() != null) {

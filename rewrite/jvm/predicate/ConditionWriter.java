@@ -12,13 +12,7 @@ import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.Protocol;
 
 /** Writes conditions as JSON objects; their values go into the buffers of the message. */
-final class ConditionWriter {
-  private final MessageWriter writer;
-
-  ConditionWriter(MessageWriter writer) {
-    this.writer = writer;
-  }
-
+record ConditionWriter(MessageWriter writer) {
   Map<String, Object> write(Condition condition) {
     if (condition instanceof Condition.AllOf all) {
       return node(Protocol.AND, Protocol.OPERANDS, writeAll(all.operands()));

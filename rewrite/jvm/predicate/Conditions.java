@@ -34,6 +34,11 @@ public final class Conditions {
     return conditions.stream().reduce(And::new).orElseThrow();
   }
 
+  /** Join conditions with OR; null if there are none. */
+  public static Expression disjunction(List<Expression> conditions) {
+    return conditions.stream().reduce(Or::new).orElse(null);
+  }
+
   /** Return the operands of a chain of one operator. It does not recurse, because a query may join
       thousands of conditions with OR. */
   public static List<Expression> flatten(Expression e) {

@@ -93,16 +93,14 @@ public final class ExpressionText {
     return isOfSpark && FUNCTIONS.contains(name);
   }
 
-  static String unlisted(Expression e) {
+  static String unlistedReason(Expression e) {
     return e.prettyName() + UNLISTED;
   }
 
-  /** Return the text; null if the expression is refused. */
   public String text() {
     return refusal == null ? out.toString() : null;
   }
 
-  /** Return why the expression is refused, or null. */
   public String refusal() {
     return refusal;
   }
@@ -129,7 +127,7 @@ public final class ExpressionText {
 
   private void write(Expression e, int depth) {
     if (refusal != null) return;
-    e = VariantFields.restored(e);
+    e = VariantFields.restore(e);
     if (depth > MAX_DEPTH || out.length() > MAX_LENGTH) {
       refuse(TOO_LONG);
       return;
@@ -141,7 +139,7 @@ public final class ExpressionText {
     } else if (e instanceof Literal literal) {
       literal(literal.value(), e.dataType());
     } else if (!isListed(e)) {
-      refuse(unlisted(e));
+      refuse(unlistedReason(e));
     } else if (isOfItsDay(e)) {
       refuse("a text with a time alone is a timestamp of the day on which it is read");
     } else {
@@ -268,8 +266,7 @@ public final class ExpressionText {
       return;
     }
     read.add(column.name());
-    String type =
-        VariantFields.isVariant(e.dataType()) ? "variant" : e.dataType().catalogString();
+    String type = VariantFields.isVariant(e.dataType()) ? "variant" : e.dataType().catalogString();
     out.append("Column<").append(type).append(">(");
     quote(column.identity());
     out.append(')');

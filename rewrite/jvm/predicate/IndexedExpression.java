@@ -92,19 +92,17 @@ public final class IndexedExpression {
   /** Return why an expression is refused before Spark evaluates its constants, or null. */
   private static String refusal(Expression e) {
     if (e instanceof PlanExpression) return SUBQUERY;
-    boolean isCurrent =
-        e instanceof CurrentTimestampLike || e.prettyName().startsWith("current_");
+    boolean isCurrent = e instanceof CurrentTimestampLike || e.prettyName().startsWith("current_");
     if (isCurrent || e instanceof Nondeterministic) {
       return e.prettyName() + " does not give the same each time";
     }
     if (e instanceof RuntimeReplaceable function) return refusal(function.replacement());
     if (Conditions.path(e) == null && !ExpressionText.isListed(e)) {
-      return ExpressionText.unlisted(e);
+      return ExpressionText.unlistedReason(e);
     }
     return ScalaInterop.findFirst(e.children(), IndexedExpression::refusal);
   }
 
-  /** Return why the expression cannot be indexed, or null. */
   public String refusal() {
     return refusal;
   }
@@ -114,7 +112,6 @@ public final class IndexedExpression {
     return text.text();
   }
 
-  /** Return the type as Spark writes it. */
   public String type() {
     return optimized.dataType().catalogString();
   }

@@ -88,7 +88,6 @@ public final class Inversion {
         && more.precision() - more.scale() >= less.precision() - less.scale();
   }
 
-  /** Return the column inside. */
   public Expression column() {
     return column;
   }
@@ -112,8 +111,7 @@ public final class Inversion {
   /** Return the ranges that hold all values with results in some ranges. */
   public KeyRanges ranges(KeyRanges results) {
     if (function != null) return close(function.ranges(results));
-    return KeyRanges.of(
-        column.dataType(), ends(results.from(), false), ends(results.to(), true));
+    return KeyRanges.of(column.dataType(), ends(results.from(), false), ends(results.to(), true));
   }
 
   /** Replace open ends by the min and max of the type; null stands for all values. */

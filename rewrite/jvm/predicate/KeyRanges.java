@@ -103,7 +103,7 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
   }
 
   /** Return ranges that cover these: each single value, and at most MAX_RANGES others. */
-  public KeyRanges asked() {
+  public KeyRanges coarsen() {
     if (from == null || to == null) return this;
     Map<Boolean, List<Range>> bySingle =
         ranges().stream().collect(Collectors.partitioningBy(Range::isSingle));

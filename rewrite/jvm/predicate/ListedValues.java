@@ -19,7 +19,8 @@ public final class ListedValues {
     List<Object> values = in(condition);
     if (values == null) return null;
     values.removeIf(Objects::isNull); // null matches nothing
-    return values.size() < 2 ? null : new KeyValues.Of(condition.children().head(), values, null, "");
+    Expression column = condition.children().head();
+    return values.size() < 2 ? null : new KeyValues.Of(column, values, null, "");
   }
 
   /** Return the values of an IN, nulls included; null if it is another condition, or has other

@@ -86,12 +86,10 @@ final class Monotonic {
         : null;
   }
 
-  /** Return the type of the results. */
   DataType resultType() {
     return resultType;
   }
 
-  /** Return the column inside. */
   Expression column() {
     return column;
   }

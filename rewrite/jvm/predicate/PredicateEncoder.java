@@ -32,18 +32,12 @@ import rewrite.jvm.bridge.Request;
  * this class must not weaken: a LIKE that is more than a prefix is not a prefix. A filter with only
  * a weak translation states what it implies where it is true, and where it is false.
  */
-public final class PredicateEncoder {
+public record PredicateEncoder(IndexedColumns columns) {
   /** AND, OR and NOT nested more deeply are unknown: JSON parsers limit the depth. */
   private static final int MAX_DEPTH = 200;
 
   /** The limit of tuples that are looked up without a multi-column index, too. */
   public static final int FEW_TUPLES = 50;
-
-  private final IndexedColumns columns;
-
-  private PredicateEncoder(IndexedColumns columns) {
-    this.columns = columns;
-  }
 
   /** Write the request for the files of a table that filters and the keys of joins prune. */
   public static byte[] request(
@@ -71,7 +65,7 @@ public final class PredicateEncoder {
     boolean isCoalesced = column == null && Conditions.coalesceDefault(key) != null;
     if (isCoalesced) column = columns.describe(key.children().head());
     if (column == null) return null;
-    List<Range> ranges = keys.ranges() == null ? List.of() : keys.ranges().asked().ranges();
+    List<Range> ranges = keys.ranges() == null ? List.of() : keys.ranges().coarsen().ranges();
     List<Object> values = keys.ranges() == null ? keys.values() : List.of();
     Condition condition =
         ranges.isEmpty()

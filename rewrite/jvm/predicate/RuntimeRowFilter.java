@@ -19,7 +19,6 @@ import org.apache.spark.sql.catalyst.expressions.In;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.LessThanOrEqual;
 import org.apache.spark.sql.catalyst.expressions.Literal;
-import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.XxHash64;
 import org.apache.spark.sql.types.BinaryType$;
 import org.apache.spark.sql.types.DataType;
@@ -103,20 +102,19 @@ public final class RuntimeRowFilter {
       if (splits.size() >= MAX_RANGES) splits.pollFirst();
     }
     int[] starts = Stream.concat(Stream.of(0), splits.stream()).mapToInt(i -> i).sorted().toArray();
-    Expression any = null;
+    List<Expression> operands = new ArrayList<>();
     List<Object> ends = new ArrayList<>();
     for (int i = 0; i < starts.length; i++) {
       int last = (i + 1 < starts.length ? starts[i + 1] : sorted.length) - 1;
       Object min = ValueTypes.integer(type, sorted[starts[i]]);
       Object max = ValueTypes.integer(type, sorted[last]);
-      Expression range =
+      operands.add(
           new And(
               new GreaterThanOrEqual(column, new Literal(min, type)),
-              new LessThanOrEqual(column, new Literal(max, type)));
-      any = any == null ? range : new Or(any, range);
+              new LessThanOrEqual(column, new Literal(max, type))));
       ends.addAll(List.of(min, max));
     }
-    return surviveConversion(type, ends) ? any : null;
+    return surviveConversion(type, ends) ? Conditions.disjunction(operands) : null;
   }
 
   /** Whether values stay the same when Spark converts them to Java's for the reader. These do not:
@@ -128,8 +126,7 @@ public final class RuntimeRowFilter {
     scala.Function1<Object, Object> toCatalyst =
         CatalystTypeConverters$.MODULE$.createToCatalystConverter(type);
     try {
-      return values.stream()
-          .allMatch(value -> value.equals(toCatalyst.apply(toJava.apply(value))));
+      return values.stream().allMatch(value -> value.equals(toCatalyst.apply(toJava.apply(value))));
     } catch (ArithmeticException overflow) {
       return false;
     }

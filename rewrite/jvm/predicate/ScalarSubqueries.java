@@ -13,22 +13,16 @@ public final class ScalarSubqueries {
 
   /** Return the conditions that have a scalar subquery. */
   public static List<Expression> of(List<Expression> conditions) {
-    return conditions.stream().filter(ScalarSubqueries::hasSubquery).toList();
+    return conditions.stream()
+        .filter(each -> each.exists(ScalarSubquery.class::isInstance))
+        .toList();
   }
 
-  private static boolean hasSubquery(Expression condition) {
-    return condition.exists(e -> e instanceof ScalarSubquery);
-  }
-
-  /** Return the conditions with the values in the place of subqueries. Spark knows the values when
-      it lists the files of a scan; otherwise this waits for them, as the scan would. */
-  public static List<Expression> resolved(List<Expression> conditions) {
-    return conditions.stream().map(ScalarSubqueries::resolve).toList();
-  }
-
-  /** Also evaluate constants: the cast of a value to the column's type, or a field of it, because
-      Spark merges several subqueries on one table. */
-  private static Expression resolve(Expression e) {
+  /** Return a condition with the values in the place of subqueries. Spark knows the values when it
+      lists the files of a scan; otherwise this waits for them, as the scan would. Also evaluates
+      constants: the cast of a value to the column's type, or a field of it, because Spark merges
+      several subqueries on one table. */
+  public static Expression resolve(Expression e) {
     if (e instanceof ScalarSubquery subquery) {
       subquery.updateResult();
       return Values.literal(subquery);

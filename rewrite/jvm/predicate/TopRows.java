@@ -124,7 +124,6 @@ public record TopRows(
     return order.nullOrdering() == NullsFirst$.MODULE$ && !hasNoNulls;
   }
 
-  /** Return the text for explain. */
   @Override public String toString() {
     if (order == null) return "LIMIT ?";
     return "ORDER BY " + Conditions.shape(column()) + (isAscending() ? "" : " DESC") + " LIMIT ?";

@@ -28,7 +28,6 @@ public final class ValueTypes {
     return type instanceof IntegralType || isTime(type);
   }
 
-  /** Whether values are dates or timestamps. */
   static boolean isTime(DataType type) {
     return type instanceof DateType || type instanceof TimestampType
         || type instanceof TimestampNTZType;

@@ -155,16 +155,15 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         }
         TopRows top = findTop(node, read, filters, keys);
         String refusal = top == null ? scans.refusal(scan, read, filters, keys) : null;
-        Outcome outcome =
-            refusal != null ? Outcome.NOT_ELIGIBLE : choose(read, filters, keys, top);
+        Outcome outcome = refusal != null ? Outcome.NOT_ELIGIBLE : choose(read, filters, keys, top);
         return switch (outcome) {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
-          case NOTHING_TO_LOOK_UP -> leaveUnchanged(scan, read, keys);
+          case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
             boolean collects = runs && areDue(keys);
             if (collects) filters.addAll(collect(node, read, keys));
             ScanPruning pruning = new ScanPruning(scans, read, filters, keys, top);
-            if (collects) pruning.setCollected();
+            if (collects) pruning.skipCollection();
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_WHEN_KEYS_ARRIVE);
           }
@@ -193,7 +192,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         SparkPlan node, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
       boolean isFinal = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
       TopRows top = isFinal ? tops.get(node) : null;
-      return scans.canUse(top, read) ? top : null;
+      boolean canUse = top != null && scans.client().isOn() && scans.statistics().know(read, top);
+      return canUse ? top : null;
     }
 
     /** Collects keys, and returns the conditions for the tuples among them. */
@@ -217,7 +217,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     }
 
     /** Leaves a scan without conditions unchanged: Spark reads equal scans once. */
-    private SparkPlan leaveUnchanged(PhysicalScan scan, ScanSource read, List<JoinKeySet> keys) {
+    private SparkPlan leaveAsIs(PhysicalScan scan, ScanSource read, List<JoinKeySet> keys) {
       keys.forEach(set -> ScanNotes.add(scan.node(), set.reason()));
       return ScanNotes.setUnprunedReason(
           scan.node(), scans.refusal(scan, read, List.of(), List.of()));
@@ -240,9 +240,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       SparkPlan child = pruneBelow(filter.child(), takeRepeatable(remaining), keys);
       if (!hasKeys && child == filter.child()) return filter;
       remaining.addAll(createRowFilters(keys));
-      return remaining.isEmpty()
-          ? child
-          : filter.copy(Conditions.conjunction(remaining), child);
+      return remaining.isEmpty() ? child : filter.copy(Conditions.conjunction(remaining), child);
     }
 
     /** Returns the conditions that a filter evaluates before a random or counting one, whose result
@@ -255,8 +253,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     /** Prunes the scan below a filter; Delta puts a filter of its own in between. `above` is null
         if no condition above applies to the scan's columns. */
-    private SparkPlan pruneBelow(
-        SparkPlan child, List<Expression> above, List<JoinKeySet> keys) {
+    private SparkPlan pruneBelow(SparkPlan child, List<Expression> above, List<JoinKeySet> keys) {
       PhysicalScan scan = scans.of(child);
       if (scan != null) {
         // Otherwise the scan is visited later, alone or under another filter.
@@ -276,9 +273,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       } // else: a column above a projection may differ from the scan's column of that name
       SparkPlan below = child.children().head();
       SparkPlan pruned = pruneBelow(below, conditions, keys);
-      return pruned == below
-          ? child
-          : child.withNewChildren(ScalaInterop.asScala(List.of(pruned)));
+      return pruned == below ? child : child.withNewChildren(ScalaInterop.asScala(List.of(pruned)));
     }
 
     /** Prunes a scan without a filter above. */

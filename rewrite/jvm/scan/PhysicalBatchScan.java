@@ -85,7 +85,7 @@ final class PhysicalBatchScan extends PhysicalScan {
     List<JoinKeySet> out = new ArrayList<>();
     for (Expression filter : runtimeFilters()) {
       JoinKeySet set = JoinKeySet.of(filter, registry);
-      if (set == null || isSparks(set, partition)) continue;
+      if (isSparks(set, partition)) continue;
       if (set.column() == null ? partition.isEmpty() : isUsable(set)) out.add(set);
     }
     return out;
@@ -94,25 +94,24 @@ final class PhysicalBatchScan extends PhysicalScan {
   /** Returns the runtime filters by which the connector prunes partitions. */
   private List<Expression> sparksFilters() {
     Set<String> partition = partitionColumns();
-    List<Expression> out = new ArrayList<>();
-    for (Expression filter : runtimeFilters()) {
-      JoinKeySet set = JoinKeySet.of(filter, registry);
-      if (set == null || isSparks(set, partition)) out.add(filter);
-    }
-    return out;
+    List<Expression> filters = runtimeFilters();
+    filters.removeIf(filter -> !isSparks(JoinKeySet.of(filter, registry), partition));
+    return filters;
   }
 
   private List<Expression> runtimeFilters() {
     return ScalaInterop.asJava(scan.runtimeFilters());
   }
 
-  /** Whether Spark created a filter, for partitions. Without adaptive execution, a filter that
-      reads its dimension again has another id, but Spark creates such filters only if told to. */
+  /** Whether Spark created a filter, for partitions; null stands for one without keys. Without
+      adaptive execution, a filter that reads its dimension again has another id, but Spark creates
+      such filters only if told to. */
   private boolean isSparks(JoinKeySet set, Set<String> partition) {
-    return set.column() != null
-        && partition.contains(root(set).name())
-        && !set.source().isRegistered()
-        && (set.isBroadcast() || !isUsable(set));
+    return set == null
+        || set.column() != null
+            && partition.contains(root(set).name())
+            && !set.source().isRegistered()
+            && (set.isBroadcast() || !isUsable(set));
   }
 
   /** Whether an index, or the table, can be looked up by some keys. */
@@ -180,8 +179,7 @@ final class PhysicalBatchScan extends PhysicalScan {
   }
 
   private InputPartition[] allPartitions() {
-    return ScalaInterop.asJava(scan.inputPartitions())
-        .toArray(InputPartition[]::new);
+    return ScalaInterop.asJava(scan.inputPartitions()).toArray(InputPartition[]::new);
   }
 
   @Override public Map<String, Object> count() throws Exception {
@@ -189,18 +187,18 @@ final class PhysicalBatchScan extends PhysicalScan {
   }
 
   @Override public Number countOpened() throws Exception {
-    Map<String, Long> files = findOpened();
+    Map<String, Long> files = findOpenedFiles();
     return files == null ? null : files.size();
   }
 
   @Override public Number sumOpenedBytes() throws Exception {
-    Map<String, Long> files = findOpened();
+    Map<String, Long> files = findOpenedFiles();
     return files == null ? null : files.values().stream().mapToLong(Long::longValue).sum();
   }
 
   /** Returns the files of the partitions that ran, with their bytes: Iceberg's own metric counts
       planned files. */
-  private Map<String, Long> findOpened() throws Exception {
+  private Map<String, Long> findOpenedFiles() throws Exception {
     if (opened != null) return opened;
     if (scan.metrics().get("numSplits").isEmpty()) return null;
     Map<String, Long> files = new HashMap<>();

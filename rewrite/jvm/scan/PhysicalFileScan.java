@@ -124,7 +124,7 @@ final class PhysicalFileScan extends PhysicalScan {
         old.options(), old.sparkSession());
     List<Expression> filters = dataFilters();
     boolean collects = waits && !pruning.isCollected();
-    filters.addAll(collects ? createAwaited(pruning.keys()) : createRanges(pruning.keys()));
+    filters.addAll(collects ? createAwaitedFilters(pruning.keys()) : createRanges(pruning.keys()));
     List<Expression> partitionFilters = partitionFilters();
     partitionFilters.removeIf(this::isOurs);
     FileSourceScanExec copy =
@@ -136,7 +136,7 @@ final class PhysicalFileScan extends PhysicalScan {
 
   /** Returns filters that Spark computes before it lists the files. They have broadcasts only: if
       reading a dimension again fails, the query must not. */
-  private static List<Expression> createAwaited(List<JoinKeySet> keys) {
+  private static List<Expression> createAwaitedFilters(List<JoinKeySet> keys) {
     return keys.stream()
         .filter(JoinKeySet::isBroadcast)
         .<Expression>map(set -> new DynamicPruningExpression(set.expression()))
@@ -157,8 +157,7 @@ final class PhysicalFileScan extends PhysicalScan {
 
   private boolean isPartition(Expression column) {
     List<String> path = Conditions.path(Casts.bare(column));
-    return path != null
-        && scan.relation().partitionSchema().getFieldIndex(path.get(0)).isDefined();
+    return path != null && scan.relation().partitionSchema().getFieldIndex(path.get(0)).isDefined();
   }
 
   @Override public Map<String, Object> count() {

@@ -10,7 +10,6 @@ import rewrite.jvm.source.ScanSource;
 
 /** A scan in a physical plan, of files or of a connector. */
 public abstract class PhysicalScan {
-  /** Returns the node of the plan. */
   public abstract SparkPlan node();
 
   /** Returns the table that is read; null if this scan must read all files. */
@@ -66,6 +65,5 @@ public abstract class PhysicalScan {
   /** Returns the source whose steps Sizes describes. */
   public abstract Object source();
 
-  /** Returns the table's name for people. */
   public abstract String name();
 }

@@ -10,7 +10,6 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
-import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
 
@@ -23,14 +22,7 @@ public record PhysicalScans(
     if (node instanceof FileSourceScanExec scan) {
       return new PhysicalFileScan(scan, this);
     }
-    return node instanceof BatchScanExec scan
-        ? new PhysicalBatchScan(scan, this)
-        : null;
-  }
-
-  /** Whether the table may know which files have the first rows of an order. */
-  boolean canUse(TopRows top, ScanSource read) {
-    return top != null && client.isOn() && statistics.know(read, top);
+    return node instanceof BatchScanExec scan ? new PhysicalBatchScan(scan, this) : null;
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and

@@ -44,7 +44,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     this.pruning = pruning;
   }
 
-  private record Listed(PartitionDirectory directory, FileStatusWithMetadata file) {
+  private record ListedFile(PartitionDirectory directory, FileStatusWithMetadata file) {
     String location() {
       return file.getPath().toString();
     }
@@ -79,13 +79,13 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   /** Takes the keys that Spark has collected. */
   private void acceptBroadcasts() {
     for (JoinKeySet set : pruning.keys()) {
-      if (set.isBroadcast()) set.accept(findFinished(set.expression()), pruning.maxBytes());
+      if (set.isBroadcast()) set.accept(findFinal(set.expression()), pruning.maxBytes());
     }
   }
 
   /** Returns the expression that has the values, or null. When Spark reuses exchanges it copies
       expressions, so it may not be the one in the original plan. */
-  private InSubqueryExec findFinished(InSubqueryExec original) {
+  private InSubqueryExec findFinal(InSubqueryExec original) {
     if (original.values().isDefined()) return original;
     for (SparkPlan node : ScanFinder.findRunning()) {
       if (!(node instanceof FileSourceScanExec scan) || scan.relation().location() != this) continue;
@@ -109,12 +109,12 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     List<PartitionDirectory> directories = ScalaInterop.asJava(all);
     FolderListing current = read.listNow(() -> findFolders(directories, pruning));
     FileCounter counter =
-        pruning.createCounter(files(directories).map(Listed::location).toList());
+        pruning.createCounter(files(directories).map(ListedFile::location).toList());
     List<PartitionDirectory> out = directories.stream()
         .map(directory -> {
           List<FileStatusWithMetadata> files = ScalaInterop.asJava(directory.files());
           files.removeIf(
-              file -> isPruned(new Listed(directory, file), pruning, current, counter));
+              file -> isPruned(new ListedFile(directory, file), pruning, current, counter));
           return new PartitionDirectory(directory.values(), ScalaInterop.asScala(files));
         })
         .filter(directory -> !directory.files().isEmpty())
@@ -125,7 +125,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   }
 
   private boolean isPruned(
-      Listed file, ScanPruning pruning, FolderListing current, FileCounter counter) {
+      ListedFile file, ScanPruning pruning, FolderListing current, FileCounter counter) {
     int ordinal = ordinal(file, pruning);
     // A file that was replaced after the listing is not the one in the index.
     boolean isReplaced =
@@ -149,14 +149,14 @@ public final class PrunedFileIndex extends AbstractFileIndex {
         });
   }
 
-  private static Stream<Listed> files(List<PartitionDirectory> directories) {
+  private static Stream<ListedFile> files(List<PartitionDirectory> directories) {
     return directories.stream()
         .flatMap(directory ->
             ScalaInterop.asJava(directory.files()).stream()
-                .map(file -> new Listed(directory, file)));
+                .map(file -> new ListedFile(directory, file)));
   }
 
-  private int ordinal(Listed listed, ScanPruning pruning) {
+  private int ordinal(ListedFile listed, ScanPruning pruning) {
     String mark = read.mark(listed.directory.values(), listed.file.fileStatus());
     return pruning.response().ordinal(listed.location(), listed.file.getLen(), mark);
   }

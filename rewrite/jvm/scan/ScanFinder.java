@@ -61,11 +61,11 @@ public final class ScanFinder {
   private void addRest(int firstReused, int firstFinal) {
     // An exchange that the join and its keys share may have been computed for the keys.
     for (int i = firstReused; i < reused.size(); i++) visit(reused.get(i).child());
-    for (int i = firstFinal; i < finalPlans.size(); i++) addRemoved(finalPlans.get(i));
+    for (int i = firstFinal; i < finalPlans.size(); i++) addRemovedScans(finalPlans.get(i));
   }
 
   /** Finds what adaptive execution removed from a plan: stages that ran, and scans that did not. */
-  private void addRemoved(AdaptiveSparkPlanExec plan) {
+  private void addRemovedScans(AdaptiveSparkPlanExec plan) {
     for (QueryStageExec stage :
         ScalaInterop.asJava(plan.context().stageCache().values())) {
       // A stage that ran only to collect the keys of a join reads what the join reads.
@@ -113,12 +113,10 @@ public final class ScanFinder {
     if (isScan(below)) drained.add(below);
   }
 
-  /** Whether every row of a scan was read. */
   public boolean isDrained(SparkPlan scan) {
     return drained.contains(scan);
   }
 
-  /** Whether a scan fills a cache. */
   public boolean isCached(SparkPlan scan) {
     return caches.containsKey(scan);
   }
@@ -129,7 +127,7 @@ public final class ScanFinder {
   }
 
   /** Notes that the caches in the plan are filled now. */
-  public void markFilled() {
+  public void markCaches() {
     caches.values().forEach(cached -> cached.setTagValue(FILLED, true));
   }
 
@@ -140,7 +138,6 @@ public final class ScanFinder {
     return running == null ? List.of() : new ScanFinder(running.executedPlan(), null).scans();
   }
 
-  /** Returns the nodes that are scans. */
   public List<SparkPlan> scans() {
     return scans;
   }
@@ -171,14 +168,14 @@ public final class ScanFinder {
       if (stage.plan() instanceof ReusedExchangeExec exchange) reused.add(exchange);
       visit(stage.plan());
     } else if (plan instanceof InMemoryTableScanExec scan) {
-      visitCached(scan.relation().cachedPlan());
+      visitCache(scan.relation().cachedPlan());
     } else if (!(plan instanceof ReusedExchangeExec)) {
       visitAll(plan.children());
     }
     visitAll(plan.subqueries());
   }
 
-  private void visitCached(SparkPlan cached) {
+  private void visitCache(SparkPlan cached) {
     if (!shared.add(cached)) return;
     int first = scans.size();
     int firstReused = reused.size();

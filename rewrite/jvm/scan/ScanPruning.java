@@ -69,7 +69,7 @@ public final class ScanPruning {
   }
 
   /** Notes that keys were collected before files are listed. */
-  void setCollected() {
+  void skipCollection() {
     isCollected = true;
   }
 
@@ -138,7 +138,7 @@ public final class ScanPruning {
         keys.stream().filter(set -> !isCollected && !set.isBroadcast()).toList();
     JoinKeySet.collect(missing, statistics.composites(read), client);
     List<Expression> late = ScalarSubqueries.of(filters);
-    List<Expression> values = ScalarSubqueries.resolved(late);
+    List<Expression> values = late.stream().map(ScalarSubqueries::resolve).toList();
     List<Expression> all = new ArrayList<>(filters);
     all.removeAll(late);
     all.addAll(values);
@@ -166,11 +166,9 @@ public final class ScanPruning {
     PruningFeedback feedback = scans.feedback();
     if (set.hasFailed()) feedback.recordFailure(set.source(), set.reason(), set.seconds());
     if (!set.isAvailable() || counter.total() == 0) return;
-    feedback.recordBenefit(
-        set.source(), (double) counter.most(set.dimension()) / counter.total());
+    feedback.recordBenefit(set.source(), (double) counter.most(set.dimension()) / counter.total());
   }
 
-  /** Whether files were counted. */
   boolean isCounted() {
     return counts != null;
   }

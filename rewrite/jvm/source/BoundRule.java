@@ -103,8 +103,8 @@ public final class BoundRule {
       return new Range(infinite((Number) lower, -1), infinite((Number) upper, 1));
     }
     if (lower instanceof Decimal min && upper instanceof Decimal max) {
-      BigInteger low = unscaled(min);
-      BigInteger high = unscaled(max);
+      BigInteger low = unscaledValue(min);
+      BigInteger high = unscaledValue(max);
       if (row.never.contains(low) || row.never.contains(high)) return null;
       return new Range(decimal(low.subtract(slack(low))), decimal(high.add(slack(high))));
     }
@@ -123,7 +123,7 @@ public final class BoundRule {
     return bound instanceof Float ? (Object) (float) infinity : infinity;
   }
 
-  private BigInteger unscaled(Decimal bound) {
+  private BigInteger unscaledValue(Decimal bound) {
     return bound.toJavaBigDecimal().setScale(scale()).unscaledValue();
   }
 

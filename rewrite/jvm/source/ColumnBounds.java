@@ -61,7 +61,7 @@ public final class ColumnBounds {
       of live rows, and at most of nulls among them; null: not known. */
   void add(String location, BoundRule.Range bounds, Long rows, Long nulls) {
     hasBounds |= bounds != null;
-    put(
+    store(
         location,
         bounds == null ? ANY_VALUE : new Bounds(bounds.lower(), bounds.upper(), rows, nulls));
   }
@@ -69,10 +69,10 @@ public final class ColumnBounds {
   /** Adds a file that has nothing but nulls. */
   void addNull(String location) {
     hasBounds = true;
-    put(location, NO_VALUE);
+    store(location, NO_VALUE);
   }
 
-  private void put(String location, Bounds bounds) {
+  private void store(String location, Bounds bounds) {
     // One location may be there twice, with other deletes: then neither counts.
     if (files.put(location, bounds) != null) files.put(location, ANY_VALUE);
   }
@@ -127,7 +127,7 @@ public final class ColumnBounds {
    * the fewest that surely have them; empty where too few are known. `complete` are the files
    * that lose no row.
    */
-  Set<String> findUnneeded(long rows, Collection<String> locations, Set<String> complete) {
+  Set<String> findUnneededFiles(long rows, Collection<String> locations, Set<String> complete) {
     // A stable sort: of equal files the first of the list are read, as without this.
     List<String> byRows =
         locations.stream()
@@ -150,7 +150,6 @@ public final class ColumnBounds {
     return file == null || file.rows == null ? -1 : file.rows;
   }
 
-  /** Whether there are bounds of a file. */
   boolean hasBounds() {
     return hasBounds;
   }
@@ -184,7 +183,7 @@ public final class ColumnBounds {
   }
 
   /** Returns the locations of the files that hold none of the values of a test. */
-  Set<String> findExcluded(BoundsTest test) {
+  Set<String> findExcludedFiles(BoundsTest test) {
     return find(
         file -> file == NO_VALUE || file.isBounded() && test.excludes(file.lower, file.upper));
   }

@@ -180,8 +180,7 @@ public final class DeltaSource extends FileSource {
       }
     }
     SparkPlan plan =
-        snapshot.withStats().select(ScalaInterop.asScala(columns))
-            .queryExecution().executedPlan();
+        snapshot.withStats().select(ScalaInterop.asScala(columns)).queryExecution().executedPlan();
     InternalRow[] rows = plan.executeCollect();
     List<ColumnBounds> out = new ArrayList<>();
     for (List<String> path : paths) {

@@ -57,13 +57,12 @@ public final class FileCounter {
     foreign.merge(format, 1, Integer::sum);
   }
 
-  /** How many files there were. */
   public int total() {
     return total;
   }
 
   /** Returns the fraction of the bytes, from 0 to 1, that remains; 1 if there were none. */
-  public double left() {
+  public double remainingFraction() {
     return bytes == 0 ? 1 : 1 - (double) prunedBytes / bytes;
   }
 

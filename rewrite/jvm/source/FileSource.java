@@ -63,7 +63,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
         }
       }
     }
-    return bounds.findExcluded(ColumnBounds.test(values));
+    return bounds.findExcludedFiles(ColumnBounds.test(values));
   }
 
   @Override public Set<String> findPrunable(FileCounter counter) {

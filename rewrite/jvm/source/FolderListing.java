@@ -32,8 +32,7 @@ public final class FolderListing {
   private FolderListing() {}
 
   /** Lists folders, as far as the time that the query may spend on lookups allows. */
-  public static FolderListing list(
-      Configuration conf, Collection<Path> paths, IndexClient client) {
+  public static FolderListing list(Configuration conf, Collection<Path> paths, IndexClient client) {
     FolderListing out = new FolderListing();
     Queue<Path> todo = new ConcurrentLinkedQueue<>(paths);
     List<Future<Void>> running = new ArrayList<>();

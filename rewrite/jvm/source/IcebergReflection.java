@@ -1,5 +1,6 @@
 package rewrite.jvm.source;
 
+import java.lang.reflect.AccessibleObject;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
@@ -61,7 +62,6 @@ final class IcebergReflection {
     return found.table != null && found.projection != null && found.tasks != null ? found : null;
   }
 
-  /** Whether scans can be copied. */
   boolean copies() {
     return copies;
   }
@@ -113,7 +113,6 @@ final class IcebergReflection {
     return current == null ? null : Long.valueOf(current.snapshotId());
   }
 
-  /** Gives a copy other tasks. */
   void resetTasks(Object copy, List<ScanTask> remaining) throws ReflectiveOperationException {
     resetTasks.invoke(copy, remaining);
   }
@@ -140,13 +139,11 @@ final class IcebergReflection {
     return copy;
   }
 
-  /** Returns the tasks of a partition of a plan. */
   @SuppressWarnings("unchecked")
   static ScanTaskGroup<ScanTask> taskGroup(Object partition) throws ReflectiveOperationException {
     return (ScanTaskGroup<ScanTask>) field(partition.getClass(), "taskGroup").get(partition);
   }
 
-  /** Gives a partition other tasks. */
   static void setTaskGroup(Object partition, ScanTaskGroup<ScanTask> group)
       throws ReflectiveOperationException {
     field(partition.getClass(), "taskGroup").set(partition, group);
@@ -154,25 +151,24 @@ final class IcebergReflection {
 
   /** Returns a method of a class, or of one above it; null if none of them has it. */
   private static Method method(Class<?> within, String name, Class<?>... parameters) {
-    for (Class<?> each = within; each != null; each = each.getSuperclass()) {
-      try {
-        Method found = each.getDeclaredMethod(name, parameters);
-        found.setAccessible(true);
-        return found;
-      } catch (NoSuchMethodException missing) {
-        // Perhaps the superclass has it.
-      }
-    }
-    return null;
+    return find(within, type -> type.getDeclaredMethod(name, parameters));
   }
 
   private static Field field(Class<?> within, String name) {
+    return find(within, type -> type.getDeclaredField(name));
+  }
+
+  private interface Lookup<T> {
+    T in(Class<?> type) throws ReflectiveOperationException;
+  }
+
+  private static <T extends AccessibleObject> T find(Class<?> within, Lookup<T> lookup) {
     for (Class<?> each = within; each != null; each = each.getSuperclass()) {
       try {
-        Field found = each.getDeclaredField(name);
+        T found = lookup.in(each);
         found.setAccessible(true);
         return found;
-      } catch (NoSuchFieldException missing) {
+      } catch (ReflectiveOperationException missing) {
         // Perhaps the superclass has it.
       }
     }

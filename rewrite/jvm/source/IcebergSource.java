@@ -70,8 +70,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return members != null
         && members.filters(scan).stream()
             .map(Expression::op)
-            .anyMatch(
-                op -> op != Expression.Operation.NOT_NULL && op != Expression.Operation.TRUE);
+            .anyMatch(op -> op != Expression.Operation.NOT_NULL && op != Expression.Operation.TRUE);
   }
 
   /** Whether it may be a command's scan; a query that selects `_file` counts as one. */
@@ -118,8 +117,8 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return sum;
   }
 
-  /** Only one that all files are partitioned by without a transform: Iceberg drops whole buckets and
-      days, where an index knows more. */
+  /** Only one that partitions all files without a transform: Iceberg drops whole buckets and days,
+      where an index knows more. */
   @Override public boolean isPartition(List<String> path) {
     Types.NestedField field = field(path);
     return field != null

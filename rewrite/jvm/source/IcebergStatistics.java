@@ -84,7 +84,7 @@ final class IcebergStatistics {
       String name, KeyRanges ranges, PartitionSpec spec, Types.NestedField field) {
     List<Object> values = new ArrayList<>();
     Expression any = Expressions.alwaysFalse();
-    for (Range range : ranges.asked().ranges()) {
+    for (Range range : ranges.coarsen().ranges()) {
       if (range.isSingle()) {
         values.add(range.min());
         continue;
@@ -140,8 +140,8 @@ final class IcebergStatistics {
     // Read from the partition, whatever the file has: the file may have been imported.
     if (task.spec().identitySourceIds().contains(id)) return;
     DataFile file = task.file();
-    Object lower = bound(file.lowerBounds(), id, field.type());
-    Object upper = bound(file.upperBounds(), id, field.type());
+    Object lower = readValue(file.lowerBounds(), id, field.type());
+    Object upper = readValue(file.upperBounds(), id, field.type());
     // How many rows files of deletes take is not known.
     Long rows = task.deletes().isEmpty() ? file.recordCount() : null;
     Map<Integer, Long> nulls = file.nullValueCounts();
@@ -151,7 +151,7 @@ final class IcebergStatistics {
 
   /** Returns a bound as a Catalyst value; null if it is missing or unreadable: text may be cut within
       a character. */
-  private static Object bound(Map<Integer, ByteBuffer> bounds, int id, Type type) {
+  private static Object readValue(Map<Integer, ByteBuffer> bounds, int id, Type type) {
     ByteBuffer bytes = bounds == null ? null : bounds.get(id);
     try {
       return bytes == null ? null : catalyst(Conversions.fromByteBuffer(type, bytes), type);

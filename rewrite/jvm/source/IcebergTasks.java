@@ -37,7 +37,6 @@ import rewrite.jvm.predicate.RuntimeRowFilter;
 final class IcebergTasks {
   private IcebergTasks() {}
 
-  /** Returns the data file of a task. */
   static DataFile file(ScanTask task) {
     return task.asFileScanTask().file();
   }
@@ -100,8 +99,7 @@ final class IcebergTasks {
 
   /** Returns the only column of a condition; null if it has none or several. */
   private static Integer column(Expression condition, Schema schema, boolean caseSensitive) {
-    Set<Integer> ids =
-        Binder.boundReferences(schema.asStruct(), List.of(condition), caseSensitive);
+    Set<Integer> ids = Binder.boundReferences(schema.asStruct(), List.of(condition), caseSensitive);
     return ids.size() == 1 ? ids.iterator().next() : null;
   }
 

@@ -16,7 +16,6 @@ public interface ScanSource {
   /** How many files the table format alone would read; more where it cannot tell yet. */
   int files();
 
-  /** How many bytes its files have. */
   long bytes();
 
   /** Returns the locations of the files that are pruned, and counts each file. Empty where its files

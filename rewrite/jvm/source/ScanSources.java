@@ -19,7 +19,6 @@ import rewrite.jvm.bridge.IndexClient;
 public final class ScanSources {
   private ScanSources() {}
 
-  /** Whether a plan reads a table. */
   public static boolean isScan(LogicalPlan plan) {
     return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
   }
@@ -53,8 +52,7 @@ public final class ScanSources {
       return TableFormats.of(scan.scan()).isSnapshot(scan.scan());
     }
     HadoopFsRelation relation = relation(leaf);
-    return relation != null
-        && TableFormats.of(relation.location()).isSnapshot(relation.location());
+    return relation != null && TableFormats.of(relation.location()).isSnapshot(relation.location());
   }
 
   /** Whether it reads files that were listed once. Spark lists them again when the session writes to

@@ -20,12 +20,10 @@ public final class StatisticsResult {
     pruned.addAll(locations);
   }
 
-  /** How many predicates there are. */
   public int operands() {
     return operands.size();
   }
 
-  /** Describes the predicates for explain. */
   List<Map<String, String>> describeOperands() {
     return operands.stream()
         .map(each -> Map.of(Protocol.LABEL, each.label, Protocol.OF, each.dimension))

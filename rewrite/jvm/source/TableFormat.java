@@ -16,10 +16,11 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
  * file skipping (`--jars`), or to `rewrite.enable(spark, jars=[...])`. Neither the jar nor its
  * objects are sent to executors.
  *
- * <p>A format sees each scan of a query, also those of other formats, in a session that may lack its own classes. So the constructor and the methods `isFormat` must not load them.
- * The other methods are called only with what `isFormat` has accepted. A format has files that Spark
- * lists and reads (FileIndex, FileSource), or a connector (Scan, ConnectorSource). If a method
- * throws, the query reads all files.
+ * <p>A format sees each scan of a query, also those of other formats, in a session that may lack its
+ * own classes. So the constructor and the methods `isFormat` must not load them. The other methods
+ * are called only with what `isFormat` has accepted. A format has files that Spark lists and reads
+ * (FileIndex, FileSource), or a connector (Scan, ConnectorSource). If a method throws, the query
+ * reads all files.
  */
 public interface TableFormat {
   /** Whether a relation with this file index is a table of the format. */

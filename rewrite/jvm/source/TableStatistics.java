@@ -47,10 +47,10 @@ public final class TableStatistics {
   private static final int CACHED_FILES = 1000000;
 
   private final IndexClient client;
-  private final Map<String, Cached> cache = new LinkedHashMap<>(16, 0.75f, true);
+  private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
 
   /** The bounds of a column at a version; null: the table has none. */
-  private record Cached(ColumnBounds bounds, double overlap) {
+  private record CachedBounds(ColumnBounds bounds, double overlap) {
     int size() {
       return bounds == null ? 1 : 1 + bounds.size();
     }
@@ -72,7 +72,7 @@ public final class TableStatistics {
     if (path == null || !isOrdered(Casts.bare(column).dataType())) return false;
     if (read.isPartitioned(path)) return true;
     if (isIndexed(read, column) || !read.hasStatistics(path)) return false;
-    Cached cached = cached(read, path);
+    CachedBounds cached = cachedBounds(read, path);
     return cached == null || cached.bounds != null && cached.bounds.hasBounds();
   }
 
@@ -81,7 +81,7 @@ public final class TableStatistics {
   public double overlap(ScanSource read, Expression column) {
     List<String> path = path(column);
     if (read.isPartitioned(path) || isIndexed(read, column)) return 0;
-    Cached cached = cached(read, path);
+    CachedBounds cached = cachedBounds(read, path);
     return cached == null ? 0 : cached.overlap;
   }
 
@@ -90,11 +90,11 @@ public final class TableStatistics {
       ScanSource read, List<Expression> filters, List<? extends KeyValues> keys) {
     if (read == null) return false;
     return areAwaited(read, filters)
-        || listed(filters).anyMatch(listed -> know(read, listed.column()))
+        || listedValues(filters).anyMatch(listed -> know(read, listed.column()))
         || keys.stream().anyMatch(key -> key.column() != null && know(read, key.column()));
   }
 
-  private static Stream<KeyValues> listed(List<Expression> filters) {
+  private static Stream<KeyValues> listedValues(List<Expression> filters) {
     return filters.stream().<KeyValues>map(ListedValues::of).filter(Objects::nonNull);
   }
 
@@ -116,7 +116,7 @@ public final class TableStatistics {
       ScanSource read, List<Expression> filters, List<Expression> late,
       List<? extends KeyValues> keys) {
     List<KeyValues> sets =
-        Stream.concat(listed(filters), keys.stream())
+        Stream.concat(listedValues(filters), keys.stream())
             .filter(set -> set.values() != null || set.ranges() != null)
             .filter(set -> know(read, set.column()))
             .toList();
@@ -136,7 +136,7 @@ public final class TableStatistics {
         Comparison test = Comparison.of(condition);
         ColumnBounds bounds = unindexedBounds(read, test.column());
         if (bounds == null) return;
-        out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.findExcluded(test));
+        out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.findExcludedFiles(test));
       });
     }
     return out;
@@ -152,7 +152,7 @@ public final class TableStatistics {
         columns
             .filter(column -> !isIndexed(read, column))
             .map(TableStatistics::path)
-            .filter(path -> cached(read, path) == null)
+            .filter(path -> cachedBounds(read, path) == null)
             .distinct()
             .toList();
     if (paths.size() > 1) attempt(() -> read(read, paths)); // if it fails, each is tried alone
@@ -174,7 +174,7 @@ public final class TableStatistics {
     }
     ColumnBounds bounds = unindexedBounds(read, set.column());
     if (bounds != null) {
-      Set<String> without = bounds.findExcluded(ColumnBounds.test(set));
+      Set<String> without = bounds.findExcludedFiles(ColumnBounds.test(set));
       out.add(label(set, "STATISTICS"), set.dimension(), without);
     }
   }
@@ -184,8 +184,7 @@ public final class TableStatistics {
     if (read == null || !SkippingConf.usesStatistics() || read.passesOverFiles()) return false;
     boolean isKnown =
         top.column() == null
-            || isOrdered(top.column().dataType())
-                && read.hasStatistics(path(top.column()));
+            || isOrdered(top.column().dataType()) && read.hasStatistics(path(top.column()));
     return isKnown && areKnown(read, top.conditions());
   }
 
@@ -231,7 +230,7 @@ public final class TableStatistics {
       }
       Set<String> without =
           top.column() == null
-              ? bounds.findUnneeded(top.rows(), locations, complete)
+              ? bounds.findUnneededFiles(top.rows(), locations, complete)
               : bounds.findBehind(top, locations, complete);
       out.add(top + "  STATISTICS", "", without);
     });
@@ -271,7 +270,6 @@ public final class TableStatistics {
     return path != null && composites(read).have(path, columns);
   }
 
-  /** Returns the multi-column indexes of a table. */
   public Composites composites(ScanSource read) {
     return new Composites(client.composites(read.table()), read.columns());
   }
@@ -295,10 +293,10 @@ public final class TableStatistics {
 
   /** Returns the bounds of a column at the version that is read; null: none, or not known. */
   private ColumnBounds bounds(ScanSource read, List<String> path) throws Exception {
-    Cached cached = cached(read, path);
+    CachedBounds cached = cachedBounds(read, path);
     if (cached == null) {
       read(read, List.of(path));
-      cached = cached(read, path);
+      cached = cachedBounds(read, path);
     }
     return cached == null ? null : cached.bounds;
   }
@@ -312,15 +310,15 @@ public final class TableStatistics {
     List<ColumnBounds> found = read.bounds(some);
     for (int i = 0; i < keys.size(); i++) {
       ColumnBounds bounds = found.get(i);
-      store(keys.get(i), new Cached(bounds, bounds == null ? 1 : bounds.computeOverlap()));
+      store(keys.get(i), new CachedBounds(bounds, bounds == null ? 1 : bounds.computeOverlap()));
     }
   }
 
-  private void store(String key, Cached cached) {
+  private void store(String key, CachedBounds cached) {
     synchronized (cache) {
       cache.put(key, cached);
-      int files = cache.values().stream().mapToInt(Cached::size).sum();
-      Iterator<Cached> oldest = cache.values().iterator();
+      int files = cache.values().stream().mapToInt(CachedBounds::size).sum();
+      Iterator<CachedBounds> oldest = cache.values().iterator();
       while (files > CACHED_FILES && cache.size() > 1) {
         files -= oldest.next().size();
         oldest.remove();
@@ -333,7 +331,7 @@ public final class TableStatistics {
   }
 
   /** Returns what was read of a column; null: nothing yet. */
-  private Cached cached(ScanSource read, List<String> path) {
+  private CachedBounds cachedBounds(ScanSource read, List<String> path) {
     try {
       String key = key(read, path);
       synchronized (cache) {

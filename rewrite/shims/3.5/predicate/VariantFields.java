@@ -24,7 +24,7 @@ final class VariantFields {
   }
 
   /** Such a field as the function that it was; any other expression as it is. */
-  static Expression restored(Expression e) {
+  static Expression restore(Expression e) {
     return e;
   }
 }

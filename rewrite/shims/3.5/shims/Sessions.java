@@ -31,7 +31,7 @@ public final class Sessions {
   }
 
   /** The plan whose rows a cache has; null if it is not known. */
-  public static LogicalPlan cached(InMemoryRelation cache) {
+  public static LogicalPlan cachedPlan(InMemoryRelation cache) {
     return cache.cacheBuilder().cachedPlan().logicalLink().getOrElse(new Unknown());
   }
 

@@ -33,7 +33,7 @@ final class VariantFields {
   }
 
   /** Such a field as the function that it was, over the struct; any other expression as it is. */
-  static Expression restored(Expression e) {
+  static Expression restore(Expression e) {
     if (!(e instanceof GetStructField field) || !isOne(field)) return e;
     StructField of = field.childSchema().fields()[field.ordinal()];
     VariantMetadata path = VariantMetadata$.MODULE$.fromMetadata(of.metadata());
