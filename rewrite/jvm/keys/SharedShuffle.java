@@ -6,6 +6,7 @@ import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.shims.Nodes;
 
 /**
  * The keys of a filtering side that its join shuffles: from the shuffle, not from its files again.
@@ -38,7 +39,7 @@ final class SharedShuffle {
     ShuffleExchangeExec exchange = findExchange(adaptive.context().qe().executedPlan(), side);
     if (exchange == null) return null;
     // Adaptive execution finds the exchange by the plan of the keys, so its child is that plan's.
-    SparkPlan shuffled = replaceChild(partial, exchange(exchange, side));
+    SparkPlan shuffled = replaceChild(partial, Nodes.exchange(exchange, side));
     SparkPlan shared = replaceChild(complete, shuffled);
     return new AdaptiveSparkPlanExec(
         shared, adaptive.context(), adaptive.preprocessingRules(), true,
@@ -53,20 +54,13 @@ final class SharedShuffle {
     return plan.withNewChildren(ScalaInterop.asScala(List.of(child)));
   }
 
-  /** Return the same exchange of another plan. */
-  private static ShuffleExchangeExec exchange(ShuffleExchangeExec exchange, SparkPlan child) {
-    return new ShuffleExchangeExec(
-        exchange.outputPartitioning(), child, exchange.shuffleOrigin(),
-        exchange.advisoryPartitionSize());
-  }
-
   /** Return an exchange of a plan that has the rows of the filtering side, or null. */
   private static ShuffleExchangeExec findExchange(SparkPlan plan, SparkPlan side) {
     if (plan instanceof AdaptiveSparkPlanExec adaptive) {
       return findExchange(adaptive.initialPlan(), side);
     }
     if (plan instanceof ShuffleExchangeExec exchange && child(plan).sameResult(side)) {
-      return exchange(exchange, side).sameResult(exchange) ? exchange : null;
+      return Nodes.exchange(exchange, side).sameResult(exchange) ? exchange : null;
     }
     return ScalaInterop.findFirst(plan.children(), child -> findExchange(child, side));
   }

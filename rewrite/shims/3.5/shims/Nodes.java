@@ -5,6 +5,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import scala.collection.immutable.List;
 
 /**
@@ -23,5 +24,12 @@ public final class Nodes {
   /** A scan of some rows. */
   public static SparkPlan scan(List<Attribute> output, List<InternalRow> rows) {
     return new LocalTableScanExec(output, rows);
+  }
+
+  /** The same exchange of another plan. */
+  public static ShuffleExchangeExec exchange(ShuffleExchangeExec exchange, SparkPlan child) {
+    return new ShuffleExchangeExec(
+        exchange.outputPartitioning(), child, exchange.shuffleOrigin(),
+        exchange.advisoryPartitionSize());
   }
 }
