@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import hypothesis
 import pytest
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from skipping.requirements import require_spark
+from tests.object_store import ObjectStore
 
 # Options for every Java process that the tests start. Java's second compiler (C2) is disabled: it
 # would take a third of the CPU time of test_joins.py, more than it saves. Without it the default
@@ -41,15 +43,22 @@ MARKS = {
     "cluster": "opensearch",
     "server": "process",
     "behind": "process",
+    "objects": "process",
+    "pool": "process",
+    "processes": "process",
+    "run_python": "process",
+    "workers": "process",
 }
 """The mark of a test that uses a fixture. A test without any of them is a `unit` test."""
+ROOT = Path(__file__).parents[1]
+WITHOUT_JAVA = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PATH": ""}
+"""An environment for `run_python` in which no Java is found."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Build the jar of the Java sources if they have changed; once, not in each process."""
     if not hasattr(config, "workerinput"):
-        builder = Path(__file__).parents[1] / ".ci" / "jars.py"
-        subprocess.run([sys.executable, builder], check=True)
+        subprocess.run([sys.executable, ROOT / ".ci" / "jars.py"], check=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,6 +76,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sizes[item.path] += "spark" in marks
     # With two test processes, a large file that starts last would leave one of them idle.
     items.sort(key=lambda item: -sizes[item.path])
+
+
+class RunPython(Protocol):
+    """Run Python in a process of its own with these arguments, in the project's folder."""
+
+    def __call__(self, *arguments: object, **options: Any) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """Run Python in a process of its own; options are those of `subprocess.run`."""
+
+    def run(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+        usual = {"capture_output": True, "text": True, "timeout": 300, "cwd": ROOT}
+        return subprocess.run([sys.executable, *map(str, arguments)], **(usual | options))
+
+    return run
+
+
+@pytest.fixture
+def objects() -> Iterator[ObjectStore]:
+    """An object store with one empty bucket."""
+    with ObjectStore() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from providers import (
 from providers.predicate import Leaf, StartsWithAny, Within, fits, leaves, map_leaves, negate
 from providers.simplify import simplify
 from providers.values import domain_of
+from tests.conftest import RunPython
 from tests.providers.golden import cases, predicate
 from tests.providers.spark_oracle import OPS, holds_for
 
@@ -340,7 +339,7 @@ def test_a_tree_of_5000_levels_is_walked_without_recursion() -> None:
     assert sum(1 for _ in leaves(map_leaves(deep, lambda leaf: Unknown()))) == 0
 
 
-def test_a_tree_of_20000_levels_cannot_take_the_process_down() -> None:
+def test_a_tree_of_20000_levels_cannot_take_the_process_down(run_python: RunPython) -> None:
     # What Python itself walks recursively (==, repr, pickle) must at most raise RecursionError.
     script = """
 import pickle
@@ -369,5 +368,5 @@ for act in (
 del deep, copy, index
 print("alive", refused)
 """
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    ran = run_python("-c", script)
     assert (ran.returncode, ran.stdout[:5]) == (0, "alive"), ran.stderr

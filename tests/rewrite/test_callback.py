@@ -36,6 +36,7 @@ from rewrite.bridge.protocol import CURRENT
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.stores.memory.store import MemoryStore
+from tests.conftest import RunPython
 
 ATTACK = Path(__file__).with_name("attack.py")
 NOBODY = 65534
@@ -312,9 +313,9 @@ class TestFolder:
                 folder.read(NAME)
             place.unlink(missing_ok=True)
 
-    def test_it_goes_with_the_process(self) -> None:
+    def test_it_goes_with_the_process(self, run_python: RunPython) -> None:
         code = "from rewrite.bridge.message_files import Folder; print(Folder().path)"
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        run = run_python("-c", code)
         assert run.returncode == 0, run.stderr
         assert not Path(run.stdout.strip()).exists()
 

@@ -106,6 +106,7 @@ def _use(seed: int) -> int:
     return wrong
 
 
+@pytest.mark.process
 def test_concurrent_processes_load_complete_entries(folder: Path) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert list(pool.map(_use, range(2))) == [0, 0]

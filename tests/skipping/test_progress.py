@@ -8,8 +8,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from skipping.progress import progress
 from skipping.stores.copy import copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
+from tests.conftest import RunPython
 from tests.skipping.stores.samples import bounds, fill
 
 ROOT = Path(__file__).parents[2]
@@ -89,14 +88,12 @@ class TestInTheLog:
 
 
 class TestDrawn:
-    def test_in_a_terminal(self) -> None:
+    def test_in_a_terminal(self, run_python: RunPython) -> None:
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         with open(ours, "rb", buffering=0) as screen:
             try:
-                run = subprocess.run(
-                    [sys.executable, "-c", WORK], stderr=theirs, cwd=ROOT, timeout=60
-                )
+                run = run_python("-c", WORK, capture_output=False, stderr=theirs)
                 assert run.returncode == 0
             finally:
                 os.close(theirs)
@@ -109,6 +106,7 @@ class TestDrawn:
         assert b"index t: 100%" in drawn
         assert b"| 3/3 [" in drawn
 
+    @pytest.mark.process
     # Jupyter's own event loop handling warns on some versions of Python.
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
     def test_in_a_notebook(self) -> None:
@@ -142,16 +140,14 @@ def test_a_copy_says_how_far_it_is(
     assert re.search(r"^copy \S+: 3 of 3 files", said, re.M), said
 
 
-def test_the_command_prints_it(tmp_path: Path) -> None:
+def test_the_command_prints_it(run_python: RunPython, tmp_path: Path) -> None:
     fill(SqliteStore(tmp_path / "source.db"), bounds([1, 2, 3]))
     code = (
         "import sys, skipping.progress as p; from skipping.__main__ import main\n"
         "p._EVERY = 0.0; sys.exit(main(['copy', *sys.argv[1:]]))"
     )
     stores = [f"sqlite:{tmp_path / name}.db" for name in ("source", "target")]
-    run = subprocess.run(
-        [sys.executable, "-c", code, *stores], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
+    run = run_python("-c", code, *stores)
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"copied 1 indexes with 3 files to {stores[1]}\n"
     assert re.search(r"^\d{4}-\S+ \S+ verify \S+: 3 of 3 files", run.stderr, re.M), run.stderr

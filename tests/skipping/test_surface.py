@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +12,7 @@ import providers
 import rewrite
 import skipping
 from skipping.sources.spark import default_location
+from tests.conftest import WITHOUT_JAVA, RunPython
 
 
 class TestSurface:
@@ -90,22 +89,16 @@ class TestSurface:
         ],
     )
     def test_a_folder_that_hides_a_package_is_named(
-        self, tmp_path: Path, hiding: str, program: str
+        self, run_python: RunPython, tmp_path: Path, hiding: str, program: str
     ) -> None:
         (tmp_path / hiding).mkdir()
         (tmp_path / hiding / "__init__.py").touch()
-        run = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={"PYTHONPATH": ":".join([str(Path(__file__).parents[2]), *sys.path]), "PATH": ""},
-        )
+        run = run_python("-c", program, cwd=tmp_path, env=WITHOUT_JAVA)
         last = run.stderr.splitlines()[-1]
         assert last.startswith(f"ImportError: Python finds '{hiding}' at {tmp_path}/{hiding}")
         assert "rename the other folder" in last
 
-    def test_no_spark_is_needed_to_import(self) -> None:
+    def test_no_spark_is_needed_to_import(self, run_python: RunPython) -> None:
         program = """
 import sys
 
@@ -127,9 +120,7 @@ try:
 except ImportError as error:
     print(error)
 """
-        run = subprocess.run(
-            [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
-        )
+        run = run_python("-W", "error", "-c", program)
         assert (run.returncode, run.stderr) == (0, "")
         assert run.stdout.strip() == "pyspark is blocked"
 

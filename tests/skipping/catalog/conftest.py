@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import TypeAlias
 
 import pytest
 
+from skipping.catalog.workers import Bounds, Workers
 from tests.rest_catalog import RestCatalog
 from tests.skipping.catalog.forged import Tables
 from tests.skipping.catalog.running import Numbered, Service, client, index, make
@@ -36,6 +39,16 @@ def base(behind: RestCatalog, store: str) -> Numbered:
     made = make(client(behind.uri), "db.base")
     index(made, store)
     return made
+
+
+Pool: TypeAlias = Callable[..., Workers]
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    """Make pools of worker processes with these bounds, and close them at the end."""
+    with ExitStack() as made:
+        yield lambda **bounds: made.enter_context(closing(Workers(Bounds(**bounds))))
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import socket
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from skipping.catalog.storage import storage
+from tests.conftest import RunPython
 from tests.skipping.catalog.forged import (
     MANIFEST_LIST,
     Tables,
@@ -244,11 +243,9 @@ def test_half_of_a_pair_in_a_message(tables: Tables) -> None:
     assert (status, said["error"]["type"]) == (400, "BadRequestException")
 
 
-def test_memory_is_hidden_from_other_processes() -> None:
+def test_memory_is_hidden_from_other_processes(run_python: RunPython) -> None:
     script = (
         "import ctypes; from skipping.catalog.memory import hide_memory; hide_memory();"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "0\n"
+    assert run_python("-c", script).stdout == "0\n"

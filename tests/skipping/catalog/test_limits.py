@@ -35,6 +35,7 @@ from skipping.config.settings import Settings
 from skipping.stores import IndexStore
 from skipping.stores.memory.store import MemoryStore
 from tests.rest_catalog import RestCatalog
+from tests.skipping.catalog.conftest import Pool
 from tests.skipping.catalog.forged import Tables
 from tests.skipping.catalog.forged import upstream as forged_upstream
 from tests.skipping.catalog.running import FILES, client, make, planned, rows_of
@@ -108,9 +109,9 @@ def test_a_request_that_does_not_come(behind: RestCatalog) -> None:
     anyio.run(asked)
 
 
-def test_places_of_one_token(tmp_path: Path) -> None:
+def test_places_of_one_token(pool: Pool, tmp_path: Path) -> None:
     """Who adds headers, or spells the token in another way, gets no more places."""
-    tables, workers = Tables(tmp_path), Workers()
+    tables, workers = Tables(tmp_path), pool()
     reading, go = threading.Semaphore(0), threading.Event()
     answers: dict[str, int] = {}
 
@@ -148,23 +149,21 @@ def test_places_of_one_token(tmp_path: Path) -> None:
             anyio.run(asked, uri)
     finally:
         go.set()
-        workers.close()
     assert set(answers.values()) == {200}
     assert len(answers) == 7
     spelled = (b"Bearer one", b"bearer  one ")
     assert len({hash_payer([(b"Authorization", each)], each) for each in spelled}) == 1
 
 
-def test_answers_that_are_not_taken_are_held(tmp_path: Path) -> None:
+def test_answers_that_are_not_taken_are_held(pool: Pool, tmp_path: Path) -> None:
     """A plan counts for its client until the last byte is sent."""
     tables = Tables(tmp_path)
-    workers = Workers()
 
     async def asked(uri: str) -> None:
         async with calling(
             uri,
             connections=9,
-            workers=workers,
+            workers=pool(),
             limits=Limits(held_of_one_client=len(json.dumps(tables.loaded("a"))) + 600),
         ) as caller:
             path = "/v1/namespaces/db/tables/a/plan"
@@ -174,11 +173,8 @@ def test_answers_that_are_not_taken_are_held(tmp_path: Path) -> None:
             none = json.dumps({"filter": {"type": "eq", "term": "k", "value": 9}})
             assert (await caller.post(path, content=none, headers=headers)).status_code == 200
 
-    try:
-        with forged_upstream({"a": lambda: tables.loaded("a")}, {"one": "a"}) as (uri, _):
-            anyio.run(asked, uri)
-    finally:
-        workers.close()
+    with forged_upstream({"a": lambda: tables.loaded("a")}, {"one": "a"}) as (uri, _):
+        anyio.run(asked, uri)
 
 
 @pytest.mark.parametrize(
@@ -306,10 +302,10 @@ def test_metadata_that_is_too_large_goes_to_the_client(behind: RestCatalog, codi
 
 
 def test_load_table_with_many_references_is_checked_beside_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of the few manifest lists that 100,000 tags name is checked once, in another thread."""
-    tables, store, workers = Tables(tmp_path), MemoryStore("references"), Workers()
+    tables, store = Tables(tmp_path), MemoryStore("references")
     SkippingIndex.create(tables.table("a"), "k VALUE_LIST", store=store)
     loaded = tables.loaded("a")
     snapshots = loaded["metadata"]["snapshots"]
@@ -328,18 +324,15 @@ def test_load_table_with_many_references_is_checked_beside_the_event_loop(
     monkeypatch.setattr("skipping.catalog.service._MODE_SECONDS", 300)  # of a busy machine
 
     async def load(uri: str) -> int:
-        async with calling(uri, connections=4, store=store, workers=workers) as caller:
+        async with calling(uri, connections=4, store=store, workers=pool()) as caller:
             headers = {"Authorization": "Bearer one"}
             answer = await caller.get("/v1/namespaces/db/tables/a", headers=headers, timeout=300)
             config = answer.json()["config"]
             assert (answer.status_code, config["scan-planning-mode"]) == (200, "server")
         return threading.get_ident()
 
-    try:
-        with forged_upstream({"a": lambda: loaded}, {"one": "a"}) as (uri, _):
-            loop = anyio.run(load, uri)
-    finally:
-        workers.close()
+    with forged_upstream({"a": lambda: loaded}, {"one": "a"}) as (uri, _):
+        loop = anyio.run(load, uri)
     assert sorted(location for location, _ in checked) == sorted(
         snapshot["manifest-list"] for snapshot in snapshots
     )

@@ -220,6 +220,7 @@ def test_keys_of_a_join(service: Service, base: Numbered) -> None:
     assert ask(service.uri, "POST", PLAN, {"filter": far})[0] == 413
 
 
+@pytest.mark.process
 def test_credentials_go_where_they_belong_and_stay_nowhere(store: str) -> None:
     secret = {"Authorization": "Bearer of-the-first", "X-Iceberg-Access-Delegation": "vended"}
     hops = {"Connection": "keep-alive, TE", "TE": "trailers", "Upgrade": "h2c"}
@@ -252,6 +253,7 @@ def test_credentials_go_where_they_belong_and_stay_nowhere(store: str) -> None:
     assert not {"authorization", "cookie"} & {name.lower() for name in last[2]}
 
 
+@pytest.mark.process
 def test_redirects_are_the_clients_own(store: str) -> None:
     with recorder(307) as (uri, seen):
         service = Service(uri, store)
@@ -264,6 +266,7 @@ def test_redirects_are_the_clients_own(store: str) -> None:
     assert len(seen) == 2
 
 
+@pytest.mark.process
 def test_the_upstream_is_away(store: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as reserved:
         port = reserved.getsockname()[1]

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -60,6 +59,7 @@ from skipping.catalog.predicates import read_predicate, write_predicate
 from skipping.catalog.storage import storage
 from skipping.catalog.workers import Bounds, Job, Workers, _Starter, check_tasks
 from skipping.filters.pyiceberg import translate_pyiceberg
+from tests.skipping.catalog.conftest import Pool
 from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
 TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}
@@ -73,12 +73,6 @@ def workers() -> Iterator[Workers]:
         made.start()
     yield made
     made.close()
-
-
-@contextmanager
-def pool(**bounds: Any) -> Iterator[Workers]:
-    with closing(Workers(Bounds(**bounds))) as made:
-        yield made
 
 
 def job(tables: Tables, caller: str = "me", table: str = "a", **changed: Any) -> Job:
@@ -141,6 +135,7 @@ worker.main()
 """
 
 
+@pytest.mark.process
 def test_worker_has_nothing_to_lose(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever code runs in it: no environment, no file or socket, not even in place of another."""
     monkeypatch.setenv("SKIPPING_OPENSEARCH_PASSWORD", "secret-of-the-service")
@@ -178,27 +173,31 @@ def test_worker_serves_one_caller_and_table(workers: Workers, tables: Tables) ->
     assert len(processes(workers)) == 3
 
 
-def test_worker_of_a_caller_makes_room_where_all_are_taken(tables: Tables) -> None:
+def test_worker_of_a_caller_makes_room_where_all_are_taken(pool: Pool, tables: Tables) -> None:
     """One worker ends, though both its caller and all together have as many as they may."""
-    with pool(workers=4, of_one_caller=2) as made:
-        for caller in ("first", "second"):
-            for table in ("a", "b"):
-                tasks(made, job(tables, caller, table))
-        third = replace(job(tables, "first"), table="a third")
-        assert tasks(made, third) == 2
-        assert len(made._workers) == 4
-        assert tasks(made, third) == 2
+    made = pool(workers=4, of_one_caller=2)
+    for caller in ("first", "second"):
+        for table in ("a", "b"):
+            tasks(made, job(tables, caller, table))
+    third = replace(job(tables, "first"), table="a third")
+    assert tasks(made, third) == 2
+    assert len(made._workers) == 4
+    assert tasks(made, third) == 2
 
 
-def test_idle_workers_of_a_starter_that_died_are_forgotten(tables: Tables) -> None:
-    with pool(idle=5.1) as made:
-        for caller in ("first", "second"):
-            tasks(made, job(tables, caller))
-        assert made._starter is not None
-        made._starter._process.kill()
-        made._starter._process.wait()
-        time.sleep(0.2)
-        assert tasks(made, job(tables, "third")) == 2
+def kill_starter(made: Workers) -> None:
+    assert made._starter is not None
+    made._starter._process.kill()
+    made._starter._process.wait()
+
+
+def test_idle_workers_of_a_starter_that_died_are_forgotten(pool: Pool, tables: Tables) -> None:
+    made = pool(idle=5.1)
+    for caller in ("first", "second"):
+        tasks(made, job(tables, caller))
+    kill_starter(made)
+    time.sleep(0.2)
+    assert tasks(made, job(tables, "third")) == 2
 
 
 def test_worker_plans_with_values_of_every_type(workers: Workers, tables: Tables) -> None:
@@ -307,17 +306,17 @@ def test_worker_ends_at_its_deadline(workers: Workers, tables: Tables) -> None:
     until(lambda: slow not in processes(workers))
 
 
-def test_worker_that_is_idle_ends(tables: Tables) -> None:
-    with pool(idle=6) as made:
-        tasks(made, job(tables))
-        (first,) = processes(made)
-        until(lambda: processes(made) == [])
-        assert tasks(made, job(tables)) == 2
-        assert processes(made) != [first]
+def test_worker_that_is_idle_ends(pool: Pool, tables: Tables) -> None:
+    made = pool(idle=6)
+    tasks(made, job(tables))
+    (first,) = processes(made)
+    until(lambda: processes(made) == [])
+    assert tasks(made, job(tables)) == 2
+    assert processes(made) != [first]
 
 
-def test_closing_ends_all_processes(tables: Tables) -> None:
-    made = Workers()
+def test_closing_ends_all_processes(pool: Pool, tables: Tables) -> None:
+    made = pool()
     tasks(made, job(tables))
     assert made._starter is not None
     pids = [made._starter._process.pid, *processes(made)]
@@ -328,21 +327,19 @@ def test_closing_ends_all_processes(tables: Tables) -> None:
         tasks(made, job(tables))
 
 
-def test_starter_that_dies_is_started_again(tables: Tables) -> None:
-    with pool() as made:
-        tasks(made, job(tables))
-        assert made._starter is not None
-        made._starter._process.kill()
-        made._starter._process.wait()
-        with pytest.raises(Refused) as refused:
-            tasks(made, job(tables, "another"))
-        assert refused.value.status == 503
-        assert tasks(made, job(tables, "another")) == 2
+def test_starter_that_dies_is_started_again(pool: Pool, tables: Tables) -> None:
+    made = pool()
+    tasks(made, job(tables))
+    kill_starter(made)
+    with pytest.raises(Refused) as refused:
+        tasks(made, job(tables, "another"))
+    assert refused.value.status == 503
+    assert tasks(made, job(tables, "another")) == 2
 
 
-def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
+def test_busy_workers_are_not_taken_away(pool: Pool, tables: Tables) -> None:
     """Who comes meanwhile is told so, and a second request of one caller waits."""
-    made = Workers(Bounds(workers=1, seconds=90))
+    made = pool(workers=1, seconds=90)
     reading, go = threading.Event(), threading.Event()
 
     def read(location: str) -> Iterator[bytes]:
@@ -365,15 +362,13 @@ def test_busy_workers_are_not_taken_away(tables: Tables) -> None:
         go.set()
         for thread in threads:
             thread.join()
-        made.close()
     assert found == [2, 2]
 
 
-def test_manifests_have_a_limit(tables: Tables) -> None:
-    with pool(manifest=1000) as made:
-        with pytest.raises(Refused, match="too large") as refused:
-            tasks(made, job(tables))
-        assert refused.value.status == 406
+def test_manifests_have_a_limit(pool: Pool, tables: Tables) -> None:
+    with pytest.raises(Refused, match="too large") as refused:
+        tasks(pool(manifest=1000), job(tables))
+    assert refused.value.status == 406
 
 
 def renumbered(tables: Tables, by: int) -> bytes:
@@ -385,36 +380,32 @@ def renumbered(tables: Tables, by: int) -> bytes:
     return json.dumps({**metadata, "snapshot-log": []}).encode()
 
 
-def test_forged_manifests_against_a_worker(tables: Tables) -> None:
+def test_forged_manifests_against_a_worker(pool: Pool, tables: Tables) -> None:
     """Bytes turned at random: a plan, or an error with a reason; the worker goes on."""
     source = random.Random(20_261)
     good = next(tables.place("a").glob("*-m0.avro")).read_bytes()
     plain = job(tables)
-    made = Workers(Bounds(memory=300 << 20, seconds=20))
+    made = pool(memory=300 << 20, seconds=20)
     outcomes: Counter[object] = Counter()
-    try:
-        for turn in range(60):
-            forged = bytearray(good if turn % 2 else manifest(7, b"seven77"))
-            for _ in range(source.randrange(1, 6)):
-                forged[source.randrange(len(forged))] = source.randrange(256)
-            if turn % 5 == 0:
-                del forged[source.randrange(len(forged)) :]
+    for turn in range(60):
+        forged = bytearray(good if turn % 2 else manifest(7, b"seven77"))
+        for _ in range(source.randrange(1, 6)):
+            forged[source.randrange(len(forged))] = source.randrange(256)
+        if turn % 5 == 0:
+            del forged[source.randrange(len(forged)) :]
 
-            def read(location: str, content: bytes = bytes(forged)) -> Iterator[bytes]:
-                return plain.read(location) if "snap-" in location else iter([content])
+        def read(location: str, content: bytes = bytes(forged)) -> Iterator[bytes]:
+            return plain.read(location) if "snap-" in location else iter([content])
 
-            text = renumbered(tables, turn)
-            try:
-                tasks(made, Job("me", "a", text, str(turn), read, plain.find))
-                outcomes["plan"] += 1
-            except Refused as refused:
-                outcomes[refused.status] += 1
-        last = processes(made)
-    finally:
-        made.close()
+        text = renumbered(tables, turn)
+        try:
+            tasks(made, Job("me", "a", text, str(turn), read, plain.find))
+            outcomes["plan"] += 1
+        except Refused as refused:
+            outcomes[refused.status] += 1
     assert outcomes.keys() <= {"plan", 500, 406}
     assert outcomes[500] > 20
-    assert len(last) == 1
+    assert len(processes(made)) == 1
 
 
 def values_of(entry: Any) -> Any:

@@ -223,27 +223,26 @@ def test_structs_in_lists_of_a_mapped_table_are_refused(folder: Path, store: Mem
         index.scan("k = 1").to_arrow()
 
 
-def test_an_object_store_with_the_tables_own_credentials(store: MemoryStore) -> None:
+def test_an_object_store_with_the_tables_own_credentials(
+    objects: ObjectStore, store: MemoryStore
+) -> None:
     """Paths stay as the table's URI begins: `s3a` is what Spark calls it."""
-    with ObjectStore() as objects:
-        options = objects.options()
-        root = f"s3a://{BUCKET}/x y/t"
-        for i, p in enumerate(["a b", "%20", "é/x"]):
-            written = pa.table({"k": [i], "p": [p]})
-            write_deltalake(
-                root, written, mode="append", partition_by=["p"], storage_options=options
-            )
-        index = SkippingIndex.create(
-            DeltaTable(root, storage_options=options), "k VALUE_LIST, p VALUE_LIST", store=store
-        )
-        assert index.table.name == f"delta.`{root}`"
-        for file in index.files().to_pylist():
-            inner = objects.folder / file["path"].removeprefix(f"s3a://{BUCKET}/")
-            assert inner.stat().st_size == file["size"]
-            if file["path"] not in index.scan("k = 1").plan_files():
-                inner.write_bytes(GARBAGE)
-        assert index.scan("k = 1").to_arrow().to_pylist() == [{"k": 1, "p": "%20"}]
-        table = index.table
-        assert len(table.changes(-1, 2) or ()) == 3
-        asked = pa.array([*paths(table.files()), f"{root}/nope"])
-        assert table.find_reachable(asked).to_pylist() == [True, True, True, False]
+    options = objects.options()
+    root = f"s3a://{BUCKET}/x y/t"
+    for i, p in enumerate(["a b", "%20", "é/x"]):
+        written = pa.table({"k": [i], "p": [p]})
+        write_deltalake(root, written, mode="append", partition_by=["p"], storage_options=options)
+    index = SkippingIndex.create(
+        DeltaTable(root, storage_options=options), "k VALUE_LIST, p VALUE_LIST", store=store
+    )
+    assert index.table.name == f"delta.`{root}`"
+    for file in index.files().to_pylist():
+        inner = objects.folder / file["path"].removeprefix(f"s3a://{BUCKET}/")
+        assert inner.stat().st_size == file["size"]
+        if file["path"] not in index.scan("k = 1").plan_files():
+            inner.write_bytes(GARBAGE)
+    assert index.scan("k = 1").to_arrow().to_pylist() == [{"k": 1, "p": "%20"}]
+    table = index.table
+    assert len(table.changes(-1, 2) or ()) == 3
+    asked = pa.array([*paths(table.files()), f"{root}/nope"])
+    assert table.find_reachable(asked).to_pylist() == [True, True, True, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from skipping.filters.polars import translate_polars
 from skipping.lookup.query import IndexQuery
 from skipping.scans.file_scan import FileScan
 from skipping.stores.memory.store import MemoryStore
+from tests.conftest import RunPython
 from tests.skipping.tables.world import FILES, SCHEMA, World, delta
 
 pytestmark = pytest.mark.nightly
@@ -120,7 +120,7 @@ print(sum(len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) for _ in range(6
 
 
 def test_a_query_that_has_enough_leaves_no_work_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_python: RunPython, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was read on, in threads of Arrow's that the next query, or the end, waited for."""
     table, store = delta(tmp_path / "t"), f"sqlite:{tmp_path}/store.db"
@@ -134,8 +134,7 @@ def test_a_query_that_has_enough_leaves_no_work_behind(
     assert len(db.sql("SELECT id, s FROM t LIMIT 1").fetchall()) == 1
     assert index.scan().to_dataset().head(1).num_rows == 1
     assert 0 < len(opened) < FILES
-    command = [sys.executable, "-c", ENOUGH, str(tmp_path / "t"), store]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = run_python("-c", ENOUGH, tmp_path / "t", store)
     assert (ended.returncode, ended.stdout.strip()) == (0, "60"), ended.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from skipping.stores import IndexStore
 from skipping.stores.copy import CopyResult, copy
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
+from tests.conftest import RunPython
 from tests.skipping.stores.samples import bounds, definition, entries, fill, filters
 from tests.skipping.stores.test_damaged import false_skips, grown
 
@@ -120,20 +119,15 @@ def test_of_a_damaged_store_there_is_no_copy(target: str, tmp_path: Path) -> Non
         assert not any(each.value.enabled for each in other.definitions())
 
 
-def test_on_the_command_line(tmp_path: Path) -> None:
+def test_on_the_command_line(run_python: RunPython, tmp_path: Path) -> None:
     build_store(SqliteStore(tmp_path / "one.db"))
-
-    def run(target: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "skipping", "copy", str(tmp_path / "one.db"), target]
-        root = Path(__file__).parents[3]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=root)
-
-    done = run(f"sqlite:{tmp_path}/other.db")
+    command = ("-m", "skipping", "copy", tmp_path / "one.db", f"sqlite:{tmp_path}/other.db")
+    done = run_python(*command)
     assert (done.returncode, done.stdout) == (
         0,
         f"copied 1 indexes with 4 files to sqlite:{tmp_path}/other.db\n",
     )
-    again = run(f"sqlite:{tmp_path}/other.db")
+    again = run_python(*command)
     assert again.returncode == 1
     assert "has indexes already" in again.stderr
     assert rows(SqliteStore(tmp_path / "other.db")) == rows(SqliteStore(tmp_path / "one.db"))

@@ -25,6 +25,7 @@ from providers.errors import Damaged, StoreError
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
 from skipping.stores.sqlite import index_rows, segments
 from skipping.stores.sqlite.store import SqliteStore
+from tests.conftest import RunPython
 from tests.skipping.stores import forged, samples
 from tests.skipping.stores.samples import bounds, filters
 from tests.skipping.stores.small import DEFINITION
@@ -240,16 +241,9 @@ def test_a_backup_put_beside_a_log_that_was_left(made: Path) -> None:
     assert seen["WRONG"] == 0
 
 
-def test_forged_blocks_never_end_the_process(tmp_path: Path) -> None:
+def test_forged_blocks_never_end_the_process(run_python: RunPython, tmp_path: Path) -> None:
     """Checksums have no secret: whoever may write the file can give any bytes the right ones."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.skipping.stores.forged", str(tmp_path), "37", "8"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=Path(__file__).parents[3],
-    )
+    run = run_python("-m", "tests.skipping.stores.forged", tmp_path, 37, 8)
     assert run.returncode == 0, run.stderr[-2_000:]
     seen = json.loads(run.stdout)
     assert seen["refused"] > 20

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +17,7 @@ from skipping.sources.spark import store_of
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.store import OpenSearchStore
+from tests.conftest import RunPython
 
 
 def test_memory_is_one_store_a_name() -> None:
@@ -221,7 +220,7 @@ def test_access_that_is_none(wrong: dict[str, str], message: str) -> None:
     assert "s3cret" not in str(raised.value)
 
 
-def test_without_its_client_it_says_what_to_install() -> None:
+def test_without_its_client_it_says_what_to_install(run_python: RunPython) -> None:
     program = (
         "import sys; sys.modules['opensearchpy'] = None\n"
         "from skipping.stores.open import open_store\n"
@@ -229,6 +228,6 @@ def test_without_its_client_it_says_what_to_install() -> None:
         "try:\n    open_store('opensearch://host')\n"
         "except Exception as error:\n    print(type(error).__name__, error)\n"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    run = run_python("-c", program)
     assert run.stdout.startswith("SettingError"), run.stderr
     assert "pip install 'lakehouse-file-skipping[opensearch]'" in run.stdout

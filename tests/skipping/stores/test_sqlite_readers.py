@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import subprocess
 import sys
-import textwrap
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -19,10 +19,13 @@ import pytest
 from providers.errors import Conflict, StoreError
 from skipping.stores.sqlite import schema as sqlite_schema
 from skipping.stores.sqlite.store import SqliteStore
+from tests.conftest import RunPython
 from tests.skipping.stores.file import NOBODY, answers, changes, make, readings, root_only
 from tests.skipping.stores.small import DEFINITION, EXPECTED
 
 # Readers who may not write
+
+AsNobody: TypeAlias = Callable[[Path], list[str]]
 
 READER = """
 import os, sys
@@ -53,20 +56,20 @@ def share(path: Path) -> None:
     path.chmod(0o640)
 
 
-def as_nobody(path: Path) -> list[str]:
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(READER), str(path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.stderr == ""
-    return run.stdout.splitlines()
+@pytest.fixture
+def as_nobody(run_python: RunPython) -> AsNobody:
+    """Run `READER` on a store; return the lines that it prints."""
+
+    def run(path: Path) -> list[str]:
+        done = run_python("-W", "error", "-c", READER, path)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return run
 
 
 @root_only
-def test_a_reader_without_rights_reads_a_store_at_rest(public: Path) -> None:
+def test_a_reader_without_rights_reads_a_store_at_rest(as_nobody: AsNobody, public: Path) -> None:
     make(public / "store.db")
     share(public / "store.db")
     lines = as_nobody(public / "store.db")
@@ -76,7 +79,9 @@ def test_a_reader_without_rights_reads_a_store_at_rest(public: Path) -> None:
 
 
 @root_only
-def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(public: Path) -> None:
+def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(
+    as_nobody: AsNobody, public: Path
+) -> None:
     path = public / "store.db"
     store = make(path)
     share(path)
@@ -89,7 +94,9 @@ def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(public: P
 
 
 @root_only
-def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(public: Path) -> None:
+def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(
+    as_nobody: AsNobody, public: Path
+) -> None:
     path = public / "store.db"
     make(path)
     share(path)
@@ -100,7 +107,7 @@ def test_a_reader_in_a_folder_of_others_with_rights_to_the_file(public: Path) ->
 
 
 @root_only
-def test_a_reader_without_any_rights(public: Path) -> None:
+def test_a_reader_without_any_rights(as_nobody: AsNobody, public: Path) -> None:
     path = public / "store.db"
     make(path)
     lines = as_nobody(path)
@@ -257,7 +264,7 @@ def test_members_of_the_group_share_a_folder(public: Path) -> None:
 
 
 @root_only
-def test_a_reader_of_the_group_trusts_who_shares_with_it(public: Path) -> None:
+def test_a_reader_of_the_group_trusts_who_shares_with_it(as_nobody: AsNobody, public: Path) -> None:
     path = public / "folder" / "store.db"
     make(path)
     for each in (path, path.parent):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from providers.errors import Damaged
 from skipping.stores.untrusted import read_array, read_stream
+from tests.conftest import RunPython
 
 FILES = pa.table(
     {
@@ -166,16 +164,8 @@ print(json.dumps(seen))
 """
 
 
-def test_read_stream_survives_forged_bytes() -> None:
-    root = Path(__file__).parents[3]
-    run = subprocess.run(
-        [sys.executable, "-c", CHILD, "37", "700"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=root,
-    )
+def test_read_stream_survives_forged_bytes(run_python: RunPython) -> None:
+    run = run_python("-c", CHILD, 37, 700)
     assert run.returncode == 0, run.stderr[-2_000:]
     seen = Counter[str](json.loads(run.stdout))
     assert seen["refused"] > 300

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from skipping.stores.sqlite.store import SqliteStore
+from tests.conftest import RunPython
 
 pytestmark = pytest.mark.nightly
 
@@ -47,14 +46,8 @@ print(f"{time.monotonic() - start:.1f}")
 @pytest.mark.parametrize(
     "ending", ["stop", "return", pytest.param("raise", marks=pytest.mark.soak)]
 )
-def test_it_ends_at_once_and_quietly(tmp_path: Path, ending: str) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), ending],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+def test_it_ends_at_once_and_quietly(run_python: RunPython, tmp_path: Path, ending: str) -> None:
+    run = run_python("-c", PROGRAM, tmp_path, ending, timeout=600)
     before, _, after = run.stderr.partition("--- it ends")
     assert run.returncode == (3 if ending == "raise" else 0), before
     if ending != "stop":  # Spark itself is loud about queries that spark.stop() ends

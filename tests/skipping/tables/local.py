@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+
+from tests.conftest import WITHOUT_JAVA, RunPython
 
 UTC = datetime.timezone.utc
 COLUMNS = (
@@ -55,7 +55,7 @@ def plain(table: pa.Table) -> list[Any]:
     return sorted(map(repr, table.to_pylist()))
 
 
-def run_without_spark(program: str, folder: Path) -> list[str]:
+def run_without_spark(run_python: RunPython, program: str, folder: Path) -> list[str]:
     """Run a program with a path that has no Java; return what it prints.
 
     Its last line has the modules of Spark, and of libraries in `others`, that it has imported.
@@ -65,12 +65,6 @@ import sys
 spark = ("pyspark", "py4j", "delta", "rewrite")
 print([name for name in (*spark, *others) if name in sys.modules])
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program + end],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={"PYTHONPATH": ":".join([str(Path(__file__).parents[3]), *sys.path]), "PATH": ""},
-    )
+    run = run_python("-c", program + end, cwd=folder, env=WITHOUT_JAVA)
     assert run.returncode == 0, run.stderr
     return run.stdout.splitlines()

@@ -22,6 +22,7 @@ from skipping.__main__ import main
 from skipping.sources.deltalake import delta_path_source
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables.delta.deltalake import DeltaLakeTable
+from tests.conftest import RunPython
 from tests.skipping.tables.formats import SPECIAL, paths
 from tests.skipping.tables.local import COLUMNS, rows, run_without_spark
 from tests.skipping.tables.made_delta import hand_made, local, make
@@ -368,7 +369,7 @@ class TestIndex:
             index.refresh()
 
 
-def test_no_spark_and_no_java_is_needed(tmp_path: Path) -> None:
+def test_no_spark_and_no_java_is_needed(run_python: RunPython, tmp_path: Path) -> None:
     program = f"""
 import sys
 import skipping
@@ -384,7 +385,7 @@ scan = SkippingIndex.on(DeltaTable("{tmp_path}/t"), store=store).scan("k = 1")
 print(len(scan.plan_files()), scan.to_pandas()["k"].tolist())
 others = ["pyiceberg"]
 """
-    assert run_without_spark(program, tmp_path) == ["1 [1]", "[]"]
+    assert run_without_spark(run_python, program, tmp_path) == ["1 [1]", "[]"]
 
 
 class TestCommand:

@@ -29,6 +29,7 @@ from skipping.indexing.parquet_reader import find_place
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.parquet.pyarrow import ParquetFolder
+from tests.conftest import RunPython
 from tests.object_store import ACCESS, BUCKET, SECRET, ObjectStore
 from tests.skipping.tables.formats import paths
 from tests.skipping.tables.local import COLUMNS, plain, rows, run_without_spark
@@ -642,30 +643,29 @@ class TestDatasets:
             SkippingIndex.create(table, "k VALUE_LIST", store=store, where="k = 1")
 
     def test_an_object_store_with_the_datasets_own_credentials(
-        self, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self, objects: ObjectStore, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")  # S3Proxy has none
-        with ObjectStore() as objects:
-            filesystem = pafs.S3FileSystem(
-                access_key=ACCESS,
-                secret_key=SECRET,
-                endpoint_override=f"127.0.0.1:{objects.port}",
-                scheme="http",
-                region="us-east-1",
-            )
-            for p in (1, 2):
-                path = f"x y/p={p}/x.parquet"
-                with filesystem.open_output_stream(f"{BUCKET}/{path}") as out:
-                    pq.write_table(pa.table({"k": [p - 1], "s": ["a"]}), out)
-                os.utime(objects.folder / path, (OLD, OLD))
-            dataset = ds.dataset(f"{BUCKET}/x y", filesystem=filesystem, partitioning="hive")
-            index = SkippingIndex.create(dataset, "k VALUE_LIST", store=store)
-            assert index.table.name == f"parquet.`s3a://{BUCKET}/x y`"
-            assert index.lookup("k = 1").unknown == 0
-            (kept,) = index.scan("k = 1").plan_files()
-            assert kept == f"s3a://{BUCKET}/x y/p=2/x.parquet"
-            assert index.scan("k = 1").to_arrow()["p"].to_pylist() == [2]
-            assert paths(index.table.files())[1] == kept
+        filesystem = pafs.S3FileSystem(
+            access_key=ACCESS,
+            secret_key=SECRET,
+            endpoint_override=f"127.0.0.1:{objects.port}",
+            scheme="http",
+            region="us-east-1",
+        )
+        for p in (1, 2):
+            path = f"x y/p={p}/x.parquet"
+            with filesystem.open_output_stream(f"{BUCKET}/{path}") as out:
+                pq.write_table(pa.table({"k": [p - 1], "s": ["a"]}), out)
+            os.utime(objects.folder / path, (OLD, OLD))
+        dataset = ds.dataset(f"{BUCKET}/x y", filesystem=filesystem, partitioning="hive")
+        index = SkippingIndex.create(dataset, "k VALUE_LIST", store=store)
+        assert index.table.name == f"parquet.`s3a://{BUCKET}/x y`"
+        assert index.lookup("k = 1").unknown == 0
+        (kept,) = index.scan("k = 1").plan_files()
+        assert kept == f"s3a://{BUCKET}/x y/p=2/x.parquet"
+        assert index.scan("k = 1").to_arrow()["p"].to_pylist() == [2]
+        assert paths(index.table.files())[1] == kept
 
 
 class TestCommand:
@@ -681,7 +681,9 @@ class TestCommand:
         assert main(["refresh", str(tmp_path / "nothing"), "--without-spark"]) == 1
 
 
-def test_no_spark_no_java_and_no_other_library_is_needed(tmp_path: Path) -> None:
+def test_no_spark_no_java_and_no_other_library_is_needed(
+    run_python: RunPython, tmp_path: Path
+) -> None:
     table = parted(tmp_path / "t", "p=1", "p=2")
     program = f"""
 from skipping import SkippingIndex
@@ -690,6 +692,6 @@ scan = index.scan("k = 1")
 print(len(scan.plan_files()), scan.to_arrow().to_pylist(), scan.verify())
 others = ("deltalake", "pyiceberg")
 """
-    first, second = run_without_spark(program, tmp_path)
+    first, second = run_without_spark(run_python, program, tmp_path)
     assert first == "1 [{'k': 1, 's': 's1', 'p': 2}] same 1 rows, opened 1 of 2 files"
     assert second == "[]"

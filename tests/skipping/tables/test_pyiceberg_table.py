@@ -33,6 +33,7 @@ from skipping.stores import open as opening
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import Partitioning, PhysicalColumn, TableColumn
 from skipping.tables.iceberg.pyiceberg import PyIcebergTable
+from tests.conftest import RunPython
 from tests.skipping.tables.formats import paths
 from tests.skipping.tables.local import UTC, make, plain, rows, run_without_spark
 
@@ -396,7 +397,7 @@ def test_old_dates_are_as_they_stand(catalog: SqlCatalog, store: MemoryStore) ->
     assert index.lookup(Compare("d", "=", datetime.date(2, 1, 1))).kept == 0
 
 
-def test_no_spark_and_no_java_is_needed(tmp_path: Path) -> None:
+def test_no_spark_and_no_java_is_needed(run_python: RunPython, tmp_path: Path) -> None:
     program = f"""
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
@@ -412,4 +413,4 @@ scan = SkippingIndex.on(table, store=store).scan("k = 1")
 print(len(list(scan.plan_files())), scan.to_pandas()["k"].tolist())
 others = ()
 """
-    assert run_without_spark(program, tmp_path) == ["1 [1]", "[]"]
+    assert run_without_spark(run_python, program, tmp_path) == ["1 [1]", "[]"]
