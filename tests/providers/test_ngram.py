@@ -41,7 +41,7 @@ def words(rng: random.Random, letters: str, length: int, many: int) -> list[str]
 def test_every_substring_of_a_value_is_found_and_most_others_are_not(n: int) -> None:
     rng = random.Random(n)
     letters = "aé\u4e2d\U0001f600 _%\\\0'Zß"
-    files = [words(rng, letters, rng.randrange(24), 8) for _ in range(12)]
+    files = [words(rng, letters, rng.randrange(24), 5) for _ in range(12)]
     index = Index.of(Ngram, "string", [*files, [None], [], [""]], n=n)
     skipped_in_all = 0
     for file in files:
@@ -59,7 +59,7 @@ def test_every_substring_of_a_value_is_found_and_most_others_are_not(n: int) -> 
                 assert not {i for i in skipped if i < len(files) and matches(leaf, files[i])}
             if end - start >= n:
                 assert index.skipped(Contains("x", value[start:end])) >= {12, 13, 14}
-    assert skipped_in_all > 3_000
+    assert skipped_in_all > 1_800
     assert index.skipped(IsNull("x")) == {*range(12), 13, 14}
     assert index.skipped(IsNull("x", negated=True)) == {12, 13}
 
@@ -89,7 +89,7 @@ def test_false_positives_are_as_many_as_the_formula_says() -> None:
     for fpp, share in ((0.01, 0.5), (0.1, 0.5), (0.01, 0.05)):
         provider = kind(fpp=fpp, share=share)
         measured, expected = [0, 0], [0.0, 0.0]
-        for _ in range(8):
+        for _ in range(4):
             values = words(rng, letters, 40, 5_000)
             sketch = collected(provider, sorted(set(values)))
             assert sketch is not None
@@ -187,12 +187,6 @@ def test_too_many_n_grams_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parameters_that_make_no_filter(params: dict[str, Any], says: str) -> None:
     with pytest.raises(DefinitionError, match=says):
         kind(**params)
-
-
-@pytest.mark.parametrize("type", [pa.int32(), pa.binary(), pa.date32(), pa.bool_()])
-def test_what_is_no_text_is_refused(type: pa.DataType) -> None:
-    with pytest.raises(DefinitionError, match="NGRAM requires a STRING column; x has values"):
-        kind(type)
 
 
 def test_defaults() -> None:
