@@ -59,10 +59,11 @@ test-lines:  ## these on each other line of Spark
 test-more: jars  ## the other tests on Spark and OpenSearch; CI runs them after make test
 	$(PYTEST) -m "not (unit or smoke or nightly or soak)"
 
-ONLY := nightly
+ONLY := nightly or unit
 
+# Properties of unit tests have 100 examples here, and 10 in `make test`.
 test-nightly: jars  ## sessions, streams, commands, catalogs, documents, random queries; ONLY=spark is a part
-	$(PYTEST) -m "nightly and ($(ONLY)) and not (smoke or soak)"
+	$(PYTEST) -m "(nightly or unit) and ($(ONLY)) and not (smoke or soak)"
 
 test-all: test test-more test-nightly  ## everything but the soak
 

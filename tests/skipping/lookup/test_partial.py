@@ -79,11 +79,11 @@ def eventually_whole(lookup: Lookup) -> CachedEntries:
 
 def test_what_was_read_by_then_is_answered(path: Path, go: threading.Event) -> None:
     lookup = Lookup(SqliteStore(path), ttl=3_600)
-    first = ask(lookup, 2)
+    first = ask(lookup, 1)
     there = first.files["ordinal"].to_pylist()
     assert there == list(range(30))
     assert list(first.pruned) == list(range(30))  # of the others nothing is known
-    again = ask(lookup, 2)
+    again = ask(lookup, 1)
     assert (list(again.pruned), again.entries_id) == (list(first.pruned), first.entries_id)
     go.set()
     known = eventually_whole(lookup)
@@ -100,9 +100,9 @@ def test_what_is_read_while_others_write(path: Path, go: threading.Event) -> Non
     """Bounds that are not all here cannot be brought up to date: then nothing is pruned."""
     store = SqliteStore(path)
     lookup = Lookup(store, ttl=3_600)
-    assert len(ask(lookup, 2).pruned) == 30
+    assert len(ask(lookup, 1).pruned) == 30
     SqliteStore(path).remove("i", pa.array([0]))
-    assert list(ask(lookup, 2).pruned) == []
+    assert list(ask(lookup, 1).pruned) == []
     go.set()
     deadline = time.monotonic() + 30
     while list(ask(lookup, 30).pruned) != list(range(1, GREAT + 1)):

@@ -69,7 +69,7 @@ def deep(levels: int) -> Predicate:
 
 
 @pytest.mark.parametrize(
-    "levels", [10, 1_001, 10_001, pytest.param(100_001, marks=pytest.mark.soak)]
+    "levels", [10, 1_001, 5_001, pytest.param(100_001, marks=pytest.mark.soak)]
 )
 def test_any_depth_is_answered(store: IndexStore, tmp_path: Path, levels: int) -> None:
     definition, _ = built(store, tmp_path)
@@ -82,11 +82,11 @@ def test_any_depth_is_answered(store: IndexStore, tmp_path: Path, levels: int) -
 def test_any_width_is_answered(tmp_path: Path) -> None:
     store = MemoryStore("here")
     definition, _ = built(store, tmp_path)
-    legs = tuple(Compare("x", "!=", n) for n in range(5, 10_005))
+    legs = tuple(Compare("x", "!=", n) for n in range(5, 5_005))
     assert not ask(store, definition, Or(legs)).pruned
     found = ask(store, definition, And((Compare("x", "<", -5), *legs)))
     assert set(found.pruned) == set(range(6))
-    equal = tuple(Compare("x", "=", n) for n in range(5, 10_005))
+    equal = tuple(Compare("x", "=", n) for n in range(5, 5_005))
     assert set(ask(store, definition, And((Or(equal), Compare("x", ">", 203)))).pruned) >= {5}
 
 
@@ -94,7 +94,7 @@ def test_a_kind_of_many_tests_is_given_up_and_not_the_question(tmp_path: Path) -
     store = MemoryStore("here")
     definition, _ = built(store, tmp_path, "RANGES")
     asked = tuple(
-        And((Between("x", n, n + 1), Compare("x", "<", 9_999))) for n in range(1_000, 5_000, 2)
+        And((Between("x", n, n + 1), Compare("x", "<", 9_999))) for n in range(1_000, 3_000, 2)
     )
     few = ask(store, definition, Or(asked[:100]))
     assert set(few.pruned) == set(range(6))

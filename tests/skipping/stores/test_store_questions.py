@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
@@ -102,11 +102,6 @@ def questions(draw: st.DrawFn) -> tuple[pa.Table, list[Test]]:
 
 
 @given(question=questions(), data=st.data())
-@settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
 def test_pruned_is_what_the_reference_says(
     shared: IndexStore, question: tuple[pa.Table, list[Test]], data: st.DataObject
 ) -> None:
