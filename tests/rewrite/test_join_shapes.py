@@ -90,74 +90,48 @@ def joined(spark: SparkSession, below: DataFrame, dimension: DataFrame | None = 
 LATEST = """(SELECT *, row_number() OVER (PARTITION BY {by} ORDER BY id DESC) AS r FROM shaped)"""
 ONE_OF = "SELECT f.id FROM {} f JOIN dims d ON f.k = d.k WHERE d.a = 3"
 
-SHAPES: dict[str, tuple[Query, int]] = {
-    "a small table": ("SELECT f.id FROM shaped f JOIN ids USING (k)", 2),
-    "IN a small table": ("SELECT id FROM shaped WHERE k IN (SELECT k FROM ids)", 2),
-    "the latest row of a key": (ONE_OF.format(LATEST.format(by="k")) + " AND r = 1", 1),
-    "two distinct counts": (
-        "SELECT c, e FROM (SELECT k, count(DISTINCT s) AS c, count(DISTINCT n) AS e FROM shaped"
-        " GROUP BY k) JOIN dims USING (k) WHERE a = 3",
-        1,
-    ),
-    "grouping sets that all have the key": (
-        "SELECT f.* FROM (SELECT k, s, n, count(*) AS c FROM shaped GROUP BY k,"
-        " GROUPING SETS ((s), (n), ())) f JOIN dims d ON f.k = d.k WHERE d.a = 3",
-        1,
-    ),
-    "ROLLUP, whose totals have no partner": (
-        "SELECT f.* FROM (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (n, k)) f"
-        " JOIN dims d ON f.k = d.k WHERE d.a = 3",
-        1,
-    ),
-    "CUBE in a view, of an outer join": (
-        "SELECT f.*, d.g FROM dims d LEFT JOIN (SELECT k, s, grouping_id() AS i, count(*) AS c"
-        " FROM shaped GROUP BY CUBE (k, s)) f ON f.k = d.k WHERE d.a = 3",
-        1,
-    ),
-    "a number as text": (
-        "SELECT f.id FROM shaped f JOIN (SELECT if(g = 1, '0', '') || k AS t FROM dims WHERE a = 3)"
-        " d ON string(f.k) = d.t",
-        1,
-    ),
-    "a hint": (ONE_OF.format("(SELECT /*+ REBALANCE(k) */ * FROM shaped)"), 1),
-    "NOT EXISTS, what is looked up": (
-        "SELECT d.k FROM dims d WHERE a = 3 AND NOT EXISTS"
-        " (SELECT 1 FROM shaped f WHERE f.k = d.k AND f.id > 300)",
-        1,
-    ),
-    "left anti, what is looked up": (
-        "SELECT * FROM (SELECT * FROM dims WHERE a = 3 AND g < 4) d LEFT ANTI JOIN"
-        " (SELECT * FROM shaped WHERE id % 5 = 0) f ON d.k = f.k",
-        1,
-    ),
-    "null-safe": ("SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k = 3", 1),
-    "null-safe, of nulls": (
-        "SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k IN (0, 3)",
-        3,
-    ),
-    "null-safe, of an outer join": (
-        "SELECT f.id FROM dims d LEFT JOIN shaped f ON f.n <=> d.n AND f.k <> 0 WHERE d.k = 15",
-        1,
-    ),
-    "coalesce": (
-        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 15) = d.k WHERE d.k = 15",
-        3,
-    ),
-    "coalesce, of other keys": (
-        "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 7) = d.k WHERE d.k = 15",
-        1,
-    ),
-    "INTERSECT": ("SELECT k FROM shaped INTERSECT SELECT k FROM dims WHERE a = 3", 1),
-    "EXCEPT, what is taken away": (
-        "SELECT k FROM dims WHERE a = 3 EXCEPT SELECT k FROM shaped WHERE id % 5 = 0",
-        1,
-    ),
-    "a wider decimal": (
-        "SELECT f.id FROM shaped f JOIN (SELECT CAST(k / 4D AS DECIMAL(14, 2)) AS dec FROM dims"
-        " WHERE a = 3) d ON f.dec = d.dec",
-        1,
-    ),
-    "given rows": ("SELECT f.id FROM shaped f JOIN (VALUES (3), (15)) v(k) ON f.k = v.k", 1),
+SHAPES: dict[str, Query] = {
+    "a small table": "SELECT f.id FROM shaped f JOIN ids USING (k)",
+    "IN a small table": "SELECT id FROM shaped WHERE k IN (SELECT k FROM ids)",
+    "the latest row of a key": ONE_OF.format(LATEST.format(by="k")) + " AND r = 1",
+    "two distinct counts": """SELECT c, e FROM (SELECT k, count(DISTINCT s) AS c,
+        count(DISTINCT n) AS e FROM shaped GROUP BY k) JOIN dims USING (k) WHERE a = 3""",
+    "grouping sets that all have the key": """SELECT f.* FROM
+        (SELECT k, s, n, count(*) AS c FROM shaped GROUP BY k, GROUPING SETS ((s), (n), ())) f
+        JOIN dims d ON f.k = d.k WHERE d.a = 3""",
+    "ROLLUP, whose totals have no partner": """SELECT f.* FROM
+        (SELECT k, n, count(*) AS c FROM shaped GROUP BY ROLLUP (n, k)) f JOIN dims d
+        ON f.k = d.k WHERE d.a = 3""",
+    "CUBE in a view, of an outer join": """SELECT f.*, d.g FROM dims d LEFT JOIN
+        (SELECT k, s, grouping_id() AS i, count(*) AS c FROM shaped
+        GROUP BY CUBE (k, s)) f ON f.k = d.k WHERE d.a = 3""",
+    "a number as text": """SELECT f.id FROM shaped f JOIN
+        (SELECT if(g = 1, '0', '') || k AS t FROM dims WHERE a = 3) d ON string(f.k) = d.t""",
+    "a hint": ONE_OF.format("(SELECT /*+ REBALANCE(k) */ * FROM shaped)"),
+    "NOT EXISTS, what is looked up": """SELECT d.k FROM dims d WHERE a = 3
+        AND NOT EXISTS (SELECT 1 FROM shaped f WHERE f.k = d.k AND f.id > 300)""",
+    "left anti, what is looked up": """SELECT * FROM (SELECT * FROM dims WHERE a = 3
+        AND g < 4) d LEFT ANTI JOIN (SELECT * FROM shaped WHERE id % 5 = 0) f ON d.k = f.k""",
+    "null-safe": "SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n WHERE d.k = 3",
+    "null-safe, of nulls": """SELECT f.id FROM shaped f JOIN dims d ON f.n <=> d.n
+        WHERE d.k IN (0, 3)""",
+    "null-safe, of an outer join": """SELECT f.id FROM dims d LEFT JOIN shaped f
+        ON f.n <=> d.n AND f.k <> 0 WHERE d.k = 15""",
+    "coalesce": "SELECT f.id FROM shaped f JOIN dims d ON coalesce(f.n, 15) = d.k WHERE d.k = 15",
+    "coalesce, of other keys": """SELECT f.id FROM shaped f JOIN dims d
+        ON coalesce(f.n, 7) = d.k WHERE d.k = 15""",
+    "INTERSECT": "SELECT k FROM shaped INTERSECT SELECT k FROM dims WHERE a = 3",
+    "EXCEPT, what is taken away": """SELECT k FROM dims WHERE a = 3 EXCEPT SELECT k
+        FROM shaped WHERE id % 5 = 0""",
+    "a wider decimal": """SELECT f.id FROM shaped f JOIN
+        (SELECT CAST(k / 4D AS DECIMAL(14, 2)) AS dec FROM dims WHERE a = 3) d ON f.dec = d.dec""",
+    "given rows": "SELECT f.id FROM shaped f JOIN (VALUES (3), (15)) v(k) ON f.k = v.k",
+}
+OPENED = {
+    "a small table": 2,
+    "IN a small table": 2,
+    "null-safe, of nulls": 3,
+    "coalesce": 3,
 }
 
 
@@ -165,9 +139,8 @@ SHAPES: dict[str, tuple[Query, int]] = {
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_exactly_the_files_with_a_partner(spark: SparkSession, shape: str, engine: str) -> None:
-    query, files = SHAPES[shape]
-    scan = fact(same_rows(spark, query, conf=ENGINES[engine]))
-    assert scan.opened == files, str(scan)
+    scan = fact(same_rows(spark, SHAPES[shape], conf=ENGINES[engine]))
+    assert scan.opened == OPENED.get(shape, 1), str(scan)
 
 
 CORRELATED: dict[str, tuple[str, int]] = {

@@ -47,87 +47,39 @@ def fields_of(*numbers: int) -> dict[str, str]:
 LISTED = {"s2_known": "bool", "s2_values": "list<string>", "s2_nulls": "int64"}
 
 
-@pytest.mark.parametrize(
-    ("columns", "fields", "expected"),
-    [
-        pytest.param(
-            [column(1, "x"), column(2, "x", "VALUE_LIST")],
-            {**fields_of(1), **LISTED},
-            {
-                "columns.x.min": "s1_low",
-                "columns.x.max": "s1_high",
-                "columns.x.values": "terms.s2_values",
-            },
-            id="two kinds of one column",
-        ),
-        pytest.param(
-            [column(1, "a.b"), column(3, "`a.b`")],
-            fields_of(1, 3),
-            {
-                "columns.a.b.min": "s1_low",
-                "columns.a.b.max": "s1_high",
-                "columns.a_b.min": "s3_low",
-                "columns.a_b.max": "s3_high",
-            },
-            id="a nested field, and a name with a dot",
-        ),
-        pytest.param(
-            [column(1, "a_b"), column(3, "`a.b`"), column(4, "`a b`")],
-            fields_of(1, 3, 4),
-            {
-                "columns.a_b.min": "s1_low",
-                "columns.a_b.max": "s1_high",
-                "columns.a_b_3.min": "s3_low",
-                "columns.a_b_3.max": "s3_high",
-                "columns.a_b_4.min": "s4_low",
-                "columns.a_b_4.max": "s4_high",
-            },
-            id="names that would be one",
-        ),
-        pytest.param(
-            [column(1, "a"), column(3, "a.min"), column(4, "a.min.max")],
-            fields_of(1, 3, 4),
-            {
-                "columns.a.min": "s1_low",
-                "columns.a.max": "s1_high",
-                "columns.a.min_3.min": "s3_low",
-                "columns.a.min_3.max": "s3_high",
-            },
-            id="an alias here is an object there",
-        ),
-        pytest.param(
-            [column(1, "x"), column(3, "x")],
-            fields_of(1, 3),
-            {"columns.x.min": "s3_low", "columns.x.max": "s3_high"},
-            id="sketched anew",
-        ),
-        pytest.param(
-            [column(1, "`größe (m²)`"), column(3, "`*`"), column(4, "`..`")],
-            fields_of(1, 3, 4),
-            {
-                "columns.größe_m².min": "s1_low",
-                "columns.größe_m².max": "s1_high",
-                "columns._.min": "s3_low",
-                "columns._.max": "s3_high",
-                "columns.__4.min": "s4_low",
-                "columns.__4.max": "s4_high",
-            },
-            id="other characters",
-        ),
-        pytest.param(
-            [column(1, "(a, b)", parts=(("a", "1"), ("b", "2")))],
-            fields_of(1),
-            {"columns.a_b.min": "s1_low", "columns.a_b.max": "s1_high"},
-            id="a composite",
-        ),
-        pytest.param([column(1, ".".join("abcdefghijklmnopq"))], fields_of(1), {}, id="too deep"),
-        pytest.param([column(9, "x")], {}, {}, id="not built"),
-    ],
-)
-def test_names(
-    columns: list[IndexedColumn], fields: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert name_columns(columns, fields) == expected
+NAMES: dict[str, tuple[list[IndexedColumn], dict[str, str], str]] = {
+    "two kinds of one column": (
+        [column(1, "x"), column(2, "x", "VALUE_LIST")], {**fields_of(1), **LISTED},
+        "x.min=s1_low x.max=s1_high x.values=terms.s2_values"),
+    "a nested field, and a name with a dot": (
+        [column(1, "a.b"), column(3, "`a.b`")], fields_of(1, 3),
+        "a.b.min=s1_low a.b.max=s1_high a_b.min=s3_low a_b.max=s3_high"),
+    "names that would be one": (
+        [column(1, "a_b"), column(3, "`a.b`"), column(4, "`a b`")], fields_of(1, 3, 4),
+        "a_b.min=s1_low a_b.max=s1_high a_b_3.min=s3_low a_b_3.max=s3_high a_b_4.min=s4_low "
+        "a_b_4.max=s4_high"),
+    "an alias here is an object there": (
+        [column(1, "a"), column(3, "a.min"), column(4, "a.min.max")], fields_of(1, 3, 4),
+        "a.min=s1_low a.max=s1_high a.min_3.min=s3_low a.min_3.max=s3_high"),
+    "sketched anew": (
+        [column(1, "x"), column(3, "x")], fields_of(1, 3), "x.min=s3_low x.max=s3_high"),
+    "other characters": (
+        [column(1, "`größe (m²)`"), column(3, "`*`"), column(4, "`..`")], fields_of(1, 3, 4),
+        "größe_m².min=s1_low größe_m².max=s1_high _.min=s3_low _.max=s3_high __4.min=s4_low "
+        "__4.max=s4_high"),
+    "a composite": (
+        [column(1, "(a, b)", parts=(("a", "1"), ("b", "2")))], fields_of(1),
+        "a_b.min=s1_low a_b.max=s1_high"),
+    "too deep": ([column(1, ".".join("abcdefghijklmnopq"))], fields_of(1), ""),
+    "not built": ([column(9, "x")], {}, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names(case: str) -> None:
+    columns, fields, expected = NAMES[case]
+    named = dict(pair.split("=") for pair in expected.split())
+    assert name_columns(columns, fields) == {f"columns.{n}": field for n, field in named.items()}
 
 
 def test_names_leave_room_for_columns_to_come() -> None:
