@@ -103,8 +103,12 @@ def objects() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
     """A session for small data. Its mode is `strict`, so a failed lookup fails the test."""
+    # Compiling a query over a few rows takes longer than interpreting it.
+    is_compiled = pytestconfig.getoption("--hypothesis-profile") != "fast"
     # Tests share Iceberg catalogs between Spark and PyIceberg in SQLite files.
     packages = ["org.xerial:sqlite-jdbc:3.54.1.0"]
     if release := os.environ.get("SKIPPING_TEST_ICEBERG"):
@@ -116,6 +120,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.memory", "2g")
         .config("spark.databricks.delta.retentionDurationCheck.enabled", "false")
         .config("spark.skipping.mode", "strict")
+        .config("spark.sql.codegen.wholeStage", str(is_compiled).lower())
     )
     session = rewrite.session(builder)
     session.sparkContext.setLogLevel("ERROR")

@@ -49,6 +49,13 @@ SORTED = f"""
     FROM range({10 * SORTED_FILES})
 """
 FEW = f"SELECT *, 0 AS g FROM ({SORTED}) WHERE i IN (25, 26, 131)"
+TABLES: dict[str, tuple[str, str | None, dict[str, str]]] = {
+    "fact": (FACT, FACT_INDEX, {}),
+    "dim": (DIM, None, {}),
+    "sub": (SUB, None, {}),
+    "sorted": (SORTED, None, BOUNDS),
+    "few": (FEW, None, {}),
+}
 
 
 class Star:
@@ -56,21 +63,19 @@ class Star:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._formats = set[str]()
+        self._made = set[tuple[str, str]]()
         self._files: dict[tuple[str, str], set[Path]] = {}
 
     @contextmanager
-    def of(self, format: str) -> Iterator[None]:
-        """Resolve names to the tables of a format, which are made on first use."""
+    def of(self, format: str, *names: str) -> Iterator[None]:
+        """Resolve names to the tables of a format; make these, or the star, on first use."""
         spark = self._spark
         with in_catalog_of(spark, format, "star"):
-            if format not in self._formats:
-                make_table(spark, "fact", FACT, FACT_INDEX)
-                make_table(spark, "dim", DIM)
-                make_table(spark, "sub", SUB)
-                make_table(spark, "sorted", SORTED, properties=BOUNDS)
-                make_table(spark, "few", FEW)
-                self._formats.add(format)
+            for name in names or ("fact", "dim", "sub"):
+                if (format, name) not in self._made:
+                    rows, index, properties = TABLES[name]
+                    make_table(spark, name, rows, index, properties=properties)
+                    self._made.add((format, name))
             yield
 
     def files(self, condition: str = "true") -> set[Path]:

@@ -32,7 +32,6 @@ def counted(spark: SparkSession) -> TableCounters:
     return found[0] if found else TableCounters(NAME, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, {})
 
 
-@pytest.mark.smoke
 def test_what_queries_asked_and_skipped(spark: SparkSession, table: str) -> None:
     before = counted(spark)
     for id in (1, 2):

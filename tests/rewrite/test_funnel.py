@@ -73,7 +73,6 @@ class TestTheFunnel:
         ):
             assert re.search(f"^{line}$", text, re.MULTILINE), text
 
-    @pytest.mark.smoke
     def test_rows_are_the_last_step_of_a_join(self, spark: SparkSession, table: str) -> None:
         df = spark.sql(
             f"SELECT f.id FROM {table} f"
@@ -245,7 +244,6 @@ class TestValues:
 
 
 class TestHistory:
-    @pytest.mark.smoke
     def test_what_has_run(self, spark: SparkSession, table: str) -> None:
         df = spark.sql(QUERY)
         df.collect()

@@ -72,7 +72,6 @@ def plan(spark: SparkSession, query: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-@pytest.mark.smoke
 def test_plans(spark: SparkSession) -> None:
     with settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "10m"}):
         found = "\n".join(f"== {name}\n{plan(spark, query)}\n" for name, query in SHAPES.items())

@@ -53,124 +53,78 @@ def tables(spark: SparkSession, star: Star, request: pytest.FixtureRequest) -> I
         yield
 
 
-FORMS: dict[str, tuple[str, str]] = {
-    "inner": ("SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE name = 'n3'", "m = 3"),
-    "dimension first": ("SELECT * FROM dim JOIN fact USING (k) WHERE name = 'n3'", "m = 3"),
-    "other conditions": (
-        "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.id > dim.g WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "a condition on the fact": (
-        "SELECT * FROM fact f JOIN dim USING (k) WHERE name IN ('n3', 'n4') AND f.m <> 4",
-        "m = 3",
-    ),
-    "IN": ("SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')", "m = 3"),
-    "IN or IN": (
-        "SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')"
-        " OR k IN (SELECT k FROM dim WHERE name = 'n5')",
-        "m IN (3, 5)",
-    ),
-    "IN or a constant": (
-        "SELECT * FROM fact WHERE k = 5 OR k IN (SELECT k FROM dim WHERE name = 'n3')",
-        "m = 3 OR k = 5",
-    ),
-    "IN, or constants, or EXISTS, each with more": (
-        "SELECT * FROM fact f WHERE f.m < 9 AND (k IN (SELECT k FROM dim WHERE name = 'n3') OR"
-        " k IN (NULL, 5, 33) AND id > 9 OR EXISTS (SELECT 1 FROM dim WHERE dim.k = f.k"
-        " AND name = 'n6' AND dim.g < f.id + 20))",
-        "m IN (3, 6) OR k = 5",
-    ),
-    "EXISTS": (
-        "SELECT * FROM fact f WHERE EXISTS"
-        " (SELECT 1 FROM dim WHERE dim.k = f.k AND name = 'n3' AND dim.g < f.id + 20)",
-        "m = 3",
-    ),
-    "semi, the fact on the right": (
-        "SELECT * FROM (SELECT * FROM dim WHERE name = 'n3') d LEFT SEMI JOIN fact ON d.k = fact.k",
-        "m = 3",
-    ),
-    "right outer": ("SELECT * FROM fact RIGHT JOIN dim USING (k) WHERE name = 'n3'", "m = 3"),
-    "left outer": ("SELECT * FROM dim LEFT JOIN fact USING (k) WHERE name = 'n3'", "m = 3"),
-    "two dimensions": (
-        "SELECT * FROM fact f JOIN dim a ON f.k = a.k JOIN dim b ON f.l = b.l"
-        " WHERE a.name IN ('n3', 'n4') AND b.name IN ('n4', 'n5')",
-        "m = 4",
-    ),
-    "snowflake, flat": (
-        "SELECT * FROM fact f JOIN dim ON f.k = dim.k JOIN sub ON dim.g = sub.g"
-        " WHERE sub.name = 'g3'",
-        "m IN (3, 15)",
-    ),
-    "snowflake, nested": (
-        "SELECT * FROM fact f JOIN (SELECT dim.k FROM dim JOIN sub USING (g)"
-        " WHERE sub.name = 'g3') d ON f.k = d.k",
-        "m IN (3, 15)",
-    ),
-    "a view": ("SELECT * FROM fact JOIN dim_view ON k = key WHERE name = 'n3'", "m = 3"),
-    "a common table": (
-        "WITH d AS (SELECT k FROM dim WHERE name = 'n3') SELECT * FROM fact JOIN d USING (k)",
-        "m = 3",
-    ),
-    "a DISTINCT dimension": (
-        "SELECT * FROM fact JOIN (SELECT DISTINCT k FROM dim WHERE name = 'n3') USING (k)",
-        "m = 3",
-    ),
-    "an aggregated dimension": (
-        "SELECT * FROM fact JOIN (SELECT k, count(*) AS n FROM dim WHERE name = 'n3' GROUP BY k)"
-        " USING (k)",
-        "m = 3",
-    ),
-    "given rows": ("SELECT * FROM fact JOIN (VALUES (3), (27), (5)) v(k) USING (k)", "m IN (3, 5)"),
-    "one row": ("SELECT * FROM fact JOIN (SELECT 3 AS k) USING (k)", "m = 3"),
-    "the fact itself": (
-        "SELECT * FROM fact JOIN (SELECT DISTINCT k FROM fact WHERE m = 3 AND id < 240) USING (k)",
-        "m = 3",
-    ),
-    "an aggregated fact": (
-        "SELECT * FROM (SELECT k AS kk, count(*) AS n FROM fact GROUP BY k) f"
-        " JOIN dim ON kk = dim.k WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "a window by the key": (
-        "SELECT * FROM (SELECT k, row_number() OVER (PARTITION BY k ORDER BY id) AS n FROM fact) f"
-        " JOIN dim USING (k) WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "an exploded fact": (
-        "SELECT * FROM (SELECT k, e FROM fact LATERAL VIEW explode(array(1, 2)) AS e) f"
-        " JOIN dim USING (k) WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "a scalar subquery": (
-        "SELECT (SELECT sum(f.id) FROM fact f JOIN dim USING (k) WHERE name = 'n3') AS total",
-        "m = 3",
-    ),
-    "another decimal": (
-        "SELECT * FROM fact f JOIN dim ON f.dec = CAST(dim.dec AS DECIMAL(38, 12))"
-        " WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "a range": (
-        "SELECT * FROM fact f JOIN dim ON f.m BETWEEN dim.m AND dim.m + 1 WHERE name = 'n3'",
-        "m IN (3, 4)",
-    ),
-    "two keys": (
-        "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.m = dim.m WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "a nested column": (
-        "SELECT * FROM fact f JOIN dim ON f.st.a = dim.k WHERE name = 'n3'",
-        "m = 3",
-    ),
-    "int = bigint": ("SELECT * FROM fact f JOIN dim ON f.k = dim.l WHERE name = 'n3'", "m = 3"),
-    "bigint = int": ("SELECT * FROM fact f JOIN dim ON f.l = dim.k WHERE name = 'n3'", "m = 3"),
-    "string": ("SELECT * FROM fact f JOIN dim ON f.s = dim.s WHERE name = 'n3'", "m = 3"),
-    "date": ("SELECT * FROM fact f JOIN dim ON f.d = dim.d WHERE name = 'n3'", "m = 3"),
-    "double": ("SELECT * FROM fact f JOIN dim ON f.x = dim.x WHERE name = 'n3'", "m = 3"),
-    "timestamp": ("SELECT * FROM fact f JOIN dim ON f.ts = dim.ts WHERE name = 'n3'", "m = 3"),
-    "decimal": ("SELECT * FROM fact f JOIN dim ON f.dec = dim.dec WHERE name = 'n3'", "m = 3"),
+FORMS: dict[str, str] = {
+    "inner": "SELECT * FROM fact f JOIN dim ON f.k = dim.k WHERE name = 'n3'",
+    "dimension first": "SELECT * FROM dim JOIN fact USING (k) WHERE name = 'n3'",
+    "other conditions": """SELECT * FROM fact f JOIN dim ON f.k = dim.k
+        AND f.id > dim.g WHERE name = 'n3'""",
+    "a condition on the fact": """SELECT * FROM fact f JOIN dim USING (k)
+        WHERE name IN ('n3', 'n4') AND f.m <> 4""",
+    "IN": "SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')",
+    "IN or IN": """SELECT * FROM fact WHERE k IN (SELECT k FROM dim WHERE name = 'n3')
+        OR k IN (SELECT k FROM dim WHERE name = 'n5')""",
+    "IN or a constant": """SELECT * FROM fact WHERE k = 5 OR k IN (SELECT k FROM dim
+        WHERE name = 'n3')""",
+    "IN, or constants, or EXISTS, each with more": """SELECT * FROM fact f WHERE f.m < 9
+        AND (k IN (SELECT k FROM dim WHERE name = 'n3') OR k IN (NULL, 5, 33)
+        AND id > 9 OR EXISTS (SELECT 1 FROM dim WHERE dim.k = f.k AND name = 'n6'
+        AND dim.g < f.id + 20))""",
+    "EXISTS": """SELECT * FROM fact f WHERE EXISTS (SELECT 1 FROM dim
+        WHERE dim.k = f.k AND name = 'n3' AND dim.g < f.id + 20)""",
+    "semi, the fact on the right": """SELECT * FROM (SELECT * FROM dim
+        WHERE name = 'n3') d LEFT SEMI JOIN fact ON d.k = fact.k""",
+    "right outer": "SELECT * FROM fact RIGHT JOIN dim USING (k) WHERE name = 'n3'",
+    "left outer": "SELECT * FROM dim LEFT JOIN fact USING (k) WHERE name = 'n3'",
+    "two dimensions": """SELECT * FROM fact f JOIN dim a ON f.k = a.k JOIN dim b
+        ON f.l = b.l WHERE a.name IN ('n3', 'n4') AND b.name IN ('n4', 'n5')""",
+    "snowflake, flat": """SELECT * FROM fact f JOIN dim ON f.k = dim.k JOIN sub
+        ON dim.g = sub.g WHERE sub.name = 'g3'""",
+    "snowflake, nested": """SELECT * FROM fact f JOIN (SELECT dim.k FROM dim JOIN sub
+        USING (g) WHERE sub.name = 'g3') d ON f.k = d.k""",
+    "a view": "SELECT * FROM fact JOIN dim_view ON k = key WHERE name = 'n3'",
+    "a common table": """WITH d AS (SELECT k FROM dim WHERE name = 'n3') SELECT *
+        FROM fact JOIN d USING (k)""",
+    "a DISTINCT dimension": """SELECT * FROM fact JOIN (SELECT DISTINCT k FROM dim
+        WHERE name = 'n3') USING (k)""",
+    "an aggregated dimension": """SELECT * FROM fact JOIN (SELECT k, count(*) AS n
+        FROM dim WHERE name = 'n3' GROUP BY k) USING (k)""",
+    "given rows": "SELECT * FROM fact JOIN (VALUES (3), (27), (5)) v(k) USING (k)",
+    "one row": "SELECT * FROM fact JOIN (SELECT 3 AS k) USING (k)",
+    "the fact itself": """SELECT * FROM fact JOIN (SELECT DISTINCT k FROM fact
+        WHERE m = 3 AND id < 240) USING (k)""",
+    "an aggregated fact": """SELECT * FROM (SELECT k AS kk, count(*) AS n FROM fact
+        GROUP BY k) f JOIN dim ON kk = dim.k WHERE name = 'n3'""",
+    "a window by the key": """SELECT * FROM (SELECT k, row_number() OVER (PARTITION BY k ORDER
+        BY id) AS n FROM fact) f JOIN dim USING (k) WHERE name = 'n3'""",
+    "an exploded fact": """SELECT * FROM (SELECT k, e
+        FROM fact LATERAL VIEW explode(array(1, 2)) AS e) f JOIN dim USING (k)
+        WHERE name = 'n3'""",
+    "a scalar subquery": """SELECT (SELECT sum(f.id) FROM fact f JOIN dim USING (k)
+        WHERE name = 'n3') AS total""",
+    "a range": "SELECT * FROM fact f JOIN dim ON f.m BETWEEN dim.m AND dim.m + 1 WHERE name = 'n3'",
+    "two keys": "SELECT * FROM fact f JOIN dim ON f.k = dim.k AND f.m = dim.m WHERE name = 'n3'",
+    "a nested column": "SELECT * FROM fact f JOIN dim ON f.st.a = dim.k WHERE name = 'n3'",
+    "int = bigint": "SELECT * FROM fact f JOIN dim ON f.k = dim.l WHERE name = 'n3'",
+    "bigint = int": "SELECT * FROM fact f JOIN dim ON f.l = dim.k WHERE name = 'n3'",
+    "string": "SELECT * FROM fact f JOIN dim ON f.s = dim.s WHERE name = 'n3'",
+    "date": "SELECT * FROM fact f JOIN dim ON f.d = dim.d WHERE name = 'n3'",
+    "double": "SELECT * FROM fact f JOIN dim ON f.x = dim.x WHERE name = 'n3'",
+    "timestamp": "SELECT * FROM fact f JOIN dim ON f.ts = dim.ts WHERE name = 'n3'",
+    "decimal": "SELECT * FROM fact f JOIN dim ON f.dec = dim.dec WHERE name = 'n3'",
+    "another decimal": """SELECT * FROM fact f JOIN dim
+        ON f.dec = CAST(dim.dec AS DECIMAL(38, 12)) WHERE name = 'n3'""",
 }
-"""Query, and the condition on the fact's rows that have a partner."""
+PARTNERS = {
+    "IN or IN": "m IN (3, 5)",
+    "IN or a constant": "m = 3 OR k = 5",
+    "IN, or constants, or EXISTS, each with more": "m IN (3, 6) OR k = 5",
+    "two dimensions": "m = 4",
+    "snowflake, flat": "m IN (3, 15)",
+    "snowflake, nested": "m IN (3, 15)",
+    "given rows": "m IN (3, 5)",
+    "a range": "m IN (3, 4)",
+}
+"""The condition on the fact's rows that have a partner; of other forms `m = 3`."""
 
 
 def exactly(
@@ -187,30 +141,41 @@ def exactly(
     return found
 
 
-@pytest.mark.parametrize(
-    ("tables", "form"),
-    [
-        pytest.param(format, form, marks=[pytest.mark.smoke] * (format == "delta" or form == "IN"))
-        for form in FORMS
-        for format in FORMATS
-    ],
-    indirect=["tables"],
-)
+def together(queries: Mapping[str, str]) -> str:
+    """All queries as one; a row is the query's name and a hash."""
+    return " UNION ALL ".join(
+        f"SELECT '{name}' AS name, xxhash64(*) AS row FROM ({query})"
+        for name, query in queries.items()
+    )
+
+
+@smoke_on("delta", "tables", scope="function")
+def test_all_forms_in_one_query(spark: SparkSession, star: Star) -> None:
+    """No form opens less than it needs; so if they do not open more in all, none opens more."""
+    needed = {form: star.files(PARTNERS.get(form, "m = 3")) for form in FORMS}
+    garbage = star.files().difference(*needed.values())
+    found = same_rows(spark, together(FORMS), garbage=garbage)
+    opened = [s.opened or 0 for s in found.explained.scans if s.table.endswith(".fact")]
+    # The dimension of "the fact itself" is one of its files.
+    assert sum(opened) == sum(map(len, needed.values())) + 1, str(found.explained)
+
+
+@on_every_format
+@pytest.mark.parametrize("form", FORMS)
 def test_exactly_the_files_with_a_partner_are_opened(
     spark: SparkSession, star: Star, form: str
 ) -> None:
-    exactly(spark, star, *FORMS[form], {})
+    exactly(spark, star, FORMS[form], PARTNERS.get(form, "m = 3"), {})
 
 
 @pytest.mark.smoke
 def test_a_file_of_garbage_fails_a_query_that_opens_it(spark: SparkSession, star: Star) -> None:
-    query, partners = FORMS["inner"]
     with (
-        spoiled(star.files() - star.files(partners)),
+        spoiled(star.files() - star.files("m = 3")),
         settings(spark, {ENABLED: "false"}),
         pytest.raises(Exception, match=r"(?i)parquet"),
     ):
-        spark.sql(query).collect()
+        spark.sql(FORMS["inner"]).collect()
 
 
 ENGINES = {
@@ -225,6 +190,7 @@ ENGINES = {
 
 
 RUNS = [
+    pytest.param("delta", "sort-merge", "IN", marks=pytest.mark.smoke),
     *(
         ("delta", engine, form)
         for engine in ENGINES
@@ -240,7 +206,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
 def test_on_every_engine(spark: SparkSession, star: Star, form: str, engine: str) -> None:
-    exactly(spark, star, *FORMS[form], ENGINES[engine])
+    exactly(spark, star, FORMS[form], PARTNERS.get(form, "m = 3"), ENGINES[engine])
 
 
 BOTH = "SELECT k, id FROM fact UNION ALL SELECT k, id FROM other_fact"
@@ -355,7 +321,16 @@ KEPT: dict[str, tuple[str, str]] = {
 }
 
 
-@smoke_on("iceberg", "tables", scope="function")
+@smoke_on("delta", "tables", scope="function")
+def test_all_joins_that_must_not_prune_in_one_query(spark: SparkSession) -> None:
+    found = same_rows(spark, together({form: query for form, (query, _) in KEPT.items()}))
+    opened = [s.opened for s in found.explained.scans if s.table.endswith(".fact")]
+    assert opened == [FILES] * len(KEPT), str(found.explained)
+    for _, why in KEPT.values():
+        assert re.search(why, str(found.explained)), why
+
+
+@on_every_format
 @pytest.mark.parametrize("form", KEPT)
 def test_a_join_that_must_not_prune_does_not(spark: SparkSession, form: str) -> None:
     query, why = KEPT[form]
@@ -372,7 +347,7 @@ def test_what_is_large_and_has_no_condition_is_not_asked_for_keys(
     assert [s.keys for s in found.explained.scans] == [(), ()]
 
 
-@smoke_on("delta", "tables", scope="function")
+@on_every_format
 def test_no_key_opens_no_file(spark: SparkSession) -> None:
     for condition in ("name = 'nobody'", "k IS NULL AND name = 'n3'"):
         for conf in ({}, SMJ, PLAIN | SMJ):
@@ -389,7 +364,7 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
         spark.sparkContext.setJobGroup(group, group)
         try:
             with settings(spark, engine | {ENABLED: enabled}):
-                df = spark.sql(FORMS["inner"][0])
+                df = spark.sql(FORMS["inner"])
                 shown = df._jdf.queryExecution().toString()
                 explained = str(rewrite.explain(df))
         finally:
@@ -401,7 +376,7 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
     jobs("false")  # Delta looks into its log, once
     assert jobs("true") <= jobs("false")
     with settings(spark, engine):
-        df = spark.sql(FORMS["inner"][0])
+        df = spark.sql(FORMS["inner"])
         rewrite.explain(df)
         df.collect()
         assert [s.opened for s in rewrite.explain(df).scans if s.keys] == [1], "nor does it spoil"
@@ -423,7 +398,7 @@ def test_rows_without_a_partner_are_dropped_before_a_shuffle(
 
 
 def test_switched_off(spark: SparkSession) -> None:
-    query = FORMS["inner"][0]
+    query = FORMS["inner"]
     for key in (
         "spark.skipping.dynamic.enabled",
         "spark.sql.optimizer.dynamicPartitionPruning.enabled",

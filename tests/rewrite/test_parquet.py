@@ -77,6 +77,12 @@ def parted(spark: SparkSession) -> str:
     return make(spark, "pq_parted", ROWS, f"{INDEX}, p PARTITION", by="p")
 
 
+@pytest.fixture(scope="module", params=["flat", pytest.param("parted", marks=pytest.mark.smoke)])
+def table(request: pytest.FixtureRequest) -> str:
+    name: str = request.getfixturevalue(request.param)
+    return name
+
+
 @pytest.fixture
 def t(spark: SparkSession) -> Iterator[str]:
     yield "pq"
@@ -88,16 +94,12 @@ def root(spark: SparkSession, name: str) -> Path:
     return Path(os.path.commonpath(files_of(spark, name)))
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("table", ["pq_flat", "pq_parted"])
-def test_conditions(spark: SparkSession, flat: str, parted: str, table: str) -> None:
+def test_conditions(spark: SparkSession, table: str) -> None:
     exact_batch(spark, table, CONDITIONS)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-@pytest.mark.parametrize("table", ["pq_flat", "pq_parted"])
-def test_joins(spark: SparkSession, flat: str, parted: str, table: str, adaptive: str) -> None:
+def test_joins(spark: SparkSession, table: str, adaptive: str) -> None:
     conf = {"spark.sql.adaptive.enabled": adaptive}
     dim = "(SELECT explode(array(7, 15)) AS k, 'a' AS v)"
     spark.sql(f"SELECT * FROM {dim}").write.mode("overwrite").saveAsTable("pq_dim")

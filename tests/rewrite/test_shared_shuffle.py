@@ -16,7 +16,6 @@ from tests.rewrite.differential import (
     make_table,
     same_rows,
     settings,
-    smoke_on,
     stages,
 )
 
@@ -85,7 +84,6 @@ def rows_read(spark: SparkSession, query: str) -> int:
     return sum(s.inputRecords() for s in stages(spark) if s.stageId() > last)
 
 
-@smoke_on("iceberg")
 def test_the_dimension_is_read_once(spark: SparkSession, format: str) -> None:
     query = f"SELECT f.id, d.m FROM shared f JOIN {DIMENSION} d ON f.k = d.k"
     with settings(spark, SMJ):

@@ -236,8 +236,7 @@ def test_conditions(spark: SparkSession, base: str) -> None:
     batch(spark, base, [condition for condition in CONDITIONS if not CONDITIONS[condition]])
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("count", [1, 11, 10_000])
+@pytest.mark.parametrize("count", [1, 11, pytest.param(10_000, marks=pytest.mark.smoke)])
 def test_lists_of_keys(spark: SparkSession, base: str, count: int) -> None:
     # Those beyond the table's 60 keys are noise; 13 and its likes are in file 1.
     keys = [13, *range(1_000, 1_000 + count - 1)]

@@ -35,7 +35,7 @@ COLUMNS = ["id", "i", "f", "d", "e", "day", "ts", "ntz", "s", "odd", "st.a.b"]
 @pytest.fixture(scope="module", params=FORMATS)
 def format(star: Star, request: pytest.FixtureRequest) -> Iterator[str]:
     """A session whose tables are the star's of a format: `sorted`, and `few` of its rows."""
-    with star.of(request.param):
+    with star.of(request.param, "sorted", "few"):
         yield request.param
 
 
@@ -54,8 +54,16 @@ def side(conf: dict[str, str]) -> str:
     return "a dimension" if is_lost else "few"
 
 
-@pytest.mark.smoke
-@on_all_engines
+@pytest.mark.parametrize(
+    ("format", "conf"),
+    [
+        pytest.param(format, conf, id=f"{format}-{name}", marks=smoke)
+        for format in FORMATS
+        for name, conf in ENGINES.items()
+        for smoke in [[pytest.mark.smoke] * ((format, name) == ("iceberg", "broadcast"))]
+    ],
+    indirect=["format"],
+)
 def test_a_join_on_a_clustered_column(
     spark: SparkSession, format: str, conf: dict[str, str]
 ) -> None:

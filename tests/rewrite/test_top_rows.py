@@ -32,7 +32,7 @@ PLAIN = {"spark.sql.adaptive.enabled": "false"}
 @pytest.fixture(scope="module", params=FORMATS)
 def format(star: Star, request: pytest.FixtureRequest) -> Iterator[str]:
     """A session whose tables are the star's of a format: `sorted` is in order of each column."""
-    with star.of(request.param):
+    with star.of(request.param, "sorted"):
         yield request.param
 
 
@@ -336,19 +336,20 @@ def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, se
         spark.sql("DROP TABLE holed")
 
 
-@pytest.mark.smoke
-def test_a_partition_is_a_whole(spark: SparkSession, format: str) -> None:
-    spark.sql(f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {format} PARTITIONED BY (q)")
-    for first in range(0, 60, 10):
-        spark.sql(
-            f"INSERT INTO split SELECT /*+ COALESCE(1) */ id, int(id), int(id % 2) "
-            f"FROM range({first}, {first + 10})"
+@pytest.mark.parametrize("of", [pytest.param("delta", marks=pytest.mark.smoke), "iceberg"])
+def test_a_partition_is_a_whole(spark: SparkSession, of: str) -> None:
+    with in_catalog_of(spark, of):
+        spark.sql(f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {of} PARTITIONED BY (q)")
+        append(
+            spark,
+            "split",
+            "SELECT id, int(id) AS i, int(id % 2) AS q, id DIV 10 AS _f FROM range(60)",
         )
-    found = same_rows(spark, "SELECT * FROM split WHERE q = 1 ORDER BY i DESC LIMIT 6")
-    assert len(found.rows) == 6
-    assert found.opened == 2
-    assert same_rows(spark, "SELECT * FROM split ORDER BY i LIMIT 10").opened == 2
-    spark.sql("DROP TABLE split")
+        found = same_rows(spark, "SELECT * FROM split WHERE q = 1 ORDER BY i DESC LIMIT 6")
+        assert len(found.rows) == 6
+        assert found.opened == 2
+        assert same_rows(spark, "SELECT * FROM split ORDER BY i LIMIT 10").opened == 2
+        spark.sql("DROP TABLE split")
 
 
 def test_parts_of_a_query(spark: SparkSession, format: str) -> None:

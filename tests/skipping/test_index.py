@@ -131,7 +131,6 @@ class TestLookup:
 
 
 class TestLife:
-    @pytest.mark.smoke
     def test_create_on_refresh_files_drop_vacuum(
         self, spark: SparkSession, t: str, store: MemoryStore
     ) -> None:
@@ -196,7 +195,6 @@ class TestLife:
 
 
 class TestFaults:
-    @pytest.mark.smoke
     def test_two_refreshers_at_once(self, spark: SparkSession, t: str, store: MemoryStore) -> None:
         SkippingIndex.create(spark, t, "id MIN_MAX", store=store, build=False)
         errors: list[Exception] = []

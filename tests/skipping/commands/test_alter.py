@@ -25,7 +25,6 @@ def columns(spark: SparkSession, name: str) -> list[tuple[str, str]]:
     return [(row.indexed_col_name, row.skip_type) for row in rows]
 
 
-@pytest.mark.smoke
 def test_add_builds_only_what_is_new(
     spark: SparkSession, t: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,6 @@ class TestCreate:
         plan = scan(spark, f"SELECT * FROM {t} WHERE id = 5")
         assert (plan.total, plan.pruned, plan.unknown, plan.opened) == (4, 3, 0, 1)
 
-    @pytest.mark.smoke
     def test_bloom_filters_skip_what_bounds_and_lists_cannot(self, spark: SparkSession) -> None:
         name = fresh()
         rows = spark.range(0, 8_000, 1, 8).selectExpr("(id * 7919) % 8009 AS k", "id")

@@ -29,7 +29,6 @@ from tests.skipping.stores.samples import (
 # Definitions
 
 
-@pytest.mark.smoke
 def test_a_definition_comes_back_as_it_was(store: IndexStore) -> None:
     made = definition(where="day > '2\u00e9\U00010348'", options=(("a", "b"),))
     assert store.define(made, expect=None) == 1
@@ -344,7 +343,6 @@ def test_what_was_sketched_for_another_definition_is_refused(store: IndexStore) 
     assert store.catalogue("i").files["ordinal"].to_pylist() in ([0], [])  # [] where room is freed
 
 
-@pytest.mark.smoke
 def test_an_entry_is_created_once(store: IndexStore) -> None:
     fill(store, bounds([1, 2]))
     generation = store.catalogue("i").generation
