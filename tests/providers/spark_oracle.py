@@ -121,17 +121,15 @@ def sketch(provider: SkippingProvider, parts: Iterable[pa.Array]) -> Mapping[str
     return collector.finish()
 
 
-def table(
-    provider: SkippingProvider, sketches: Sequence[Mapping[str, Any] | None], name: str = "s0"
-) -> pa.Table:
+def table(provider: SkippingProvider, sketches: Sequence[Mapping[str, Any] | None]) -> pa.Table:
     """Sketches as `providers.evaluate` wants them; None is a file that is not known."""
     columns: dict[str, pa.Array] = {}
     for field in provider.fields():
         key = field.column if field.part else field.name
         known = [s is not None and key in s for s in sketches]
-        columns[f"{name}{field.part}_known"] = pa.array(known, pa.bool_())
+        columns[f"s0{field.part}_known"] = pa.array(known, pa.bool_())
         values = [s[key] if s is not None and key in s else None for s in sketches]
-        column = f"{name}{field.column}"
+        column = f"s0{field.column}"
         if field.layout is Layout.TERMS:
             values = [v if v is None else v.to_pylist() for v in values]
             columns[column] = pa.array(values, pa.list_(field.type))
