@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Budget;
@@ -95,7 +96,7 @@ public final class JoinKeySet implements KeyValues {
       broadcast. The scan is in the plan `stage`. */
   public void discardUnlessSameBroadcast(SparkPlan stage, SparkPlan scan) {
     if (source.nonRepeatableReason() == null || !isAvailable()) return;
-    if (broadcast().isJoined(stage, scan)) return;
+    if (isBroadcast() && broadcast().isJoined(stage, scan)) return;
     keys = null;
     original = null;
     reason = describeOtherRows();
@@ -307,6 +308,8 @@ public final class JoinKeySet implements KeyValues {
 
   private String describeOrigin() {
     if (isBroadcast()) return "from the broadcast";
-    return collection != null && collection.isShared() ? "from the shuffle" : "read again";
+    if (collection == null || !collection.isShared()) return "read again";
+    boolean isShuffle = BroadcastKeys.subquery(filter) instanceof SubqueryExec;
+    return isShuffle ? "from the shuffle" : "from the broadcast";
   }
 }

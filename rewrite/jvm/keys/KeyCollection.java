@@ -8,8 +8,10 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
@@ -51,7 +53,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     return (System.nanoTime() - began) / 1e9;
   }
 
-  /** Whether the keys come from a shuffle of the query. */
+  /** Whether the keys come from a shuffle of the query, or from a broadcast of Comet. */
   boolean isShared() {
     return isShared;
   }
@@ -101,18 +103,26 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
 
   /** Return the keys; null if there are more than fit, which is known before all are fetched. */
   private Collection<Object> compute() {
-    SparkPlan own = BroadcastKeys.subquery(filter).children().head();
+    DataType type = filter.child().dataType();
+    BaseSubqueryExec subquery = BroadcastKeys.subquery(filter);
+    if (!(subquery instanceof SubqueryExec)) { // Comet's, of a broadcast in its own form
+      return choose(true) ? fit(subquery.executeCollect(), type) : null;
+    }
+    SparkPlan own = subquery.children().head();
     SparkPlan shared = SharedShuffle.of(own);
     if (!choose(shared != null)) return null;
     SparkPlan plan = shared == null ? own : shared;
-    DataType type = filter.child().dataType();
     int most = Math.min(maxKeys, KeyBytes.maxKeys(type, maxBytes));
     if (maxBytes > 0 && KeyBytes.varies(type)) {
       List<Object> keys = KeyBytes.fetch(plan, type, most, maxBytes);
       if (keys != KeyBytes.LONG) return keys;
     }
     InternalRow[] rows = plan.executeTake(most + 1);
-    if (rows.length > most) return null;
+    return rows.length > most ? null : fit(rows, type);
+  }
+
+  /** Return the keys in rows; null if they do not fit. */
+  private Collection<Object> fit(InternalRow[] rows, DataType type) {
     KeyBytes bytes = new KeyBytes(type, maxBytes);
     List<Object> keys = new ArrayList<>(rows.length);
     for (InternalRow row : rows) {

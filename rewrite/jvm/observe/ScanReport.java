@@ -7,7 +7,6 @@ import java.util.Map;
 import java.util.concurrent.Callable;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.util.AccumulatorV2;
 import rewrite.jvm.bridge.Budgets;
@@ -15,7 +14,6 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.Json;
 import rewrite.jvm.keys.ScanNotes;
-import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.scan.PhysicalScan;
 import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.scan.ScanFinder;
@@ -32,11 +30,11 @@ public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan
       List<Map<String, Object>> out = new ArrayList<>();
       for (SparkPlan each : finder.scans()) {
         PhysicalScan scan = physical.of(each);
-        FilterExec filter = finder.filter(scan.node());
+        List<Expression> filters = finder.conditions(scan.node());
         out.add(
             describe(
                 scan, finder,
-                () -> scan.isPruned() ? scan.count() : reason(findReason(scan, filter)),
+                () -> scan.isPruned() ? scan.count() : reason(findReason(scan, filters)),
                 () -> Sizes.of(scan.source())));
       }
       return Json.write(out);
@@ -98,7 +96,7 @@ public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan
     if (finder.isCached(node) && IndexClient.NO_CONDITION.equals(out.get("reason"))) {
       out.put("reason", "a cached frame is filled with all of its rows");
     }
-    FilterExec filter = finder.filter(node);
+    SparkPlan filter = finder.filter(node);
     if (filter != null) out.put("rows", new Object[] {rows(node), rows(filter)});
     out.put("drained", finder.isDrained(node));
     return out;
@@ -114,14 +112,15 @@ public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan
     return out;
   }
 
-  private String findReason(PhysicalScan scan, FilterExec filter) {
-    List<Expression> above = filter == null ? List.of() : Conditions.conjuncts(filter.condition());
+  private String findReason(PhysicalScan scan, List<Expression> above) {
     String refusal = physical.refusal(scan, scan.read(), scan.filters(above), List.of());
     return refusal == null ? ScanNotes.unprunedReason(scan.node()) : refusal;
   }
 
   private static Object rows(SparkPlan plan) {
-    AccumulatorV2<?, ?> rows = plan.metrics().apply("numOutputRows");
+    // Comet has another name for it.
+    String name = plan.metrics().contains("numOutputRows") ? "numOutputRows" : "output_rows";
+    AccumulatorV2<?, ?> rows = plan.metrics().apply(name);
     return rows.value();
   }
 }

@@ -117,7 +117,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     Pass(SparkPlan plan) {
       this.plan = plan;
-      addTops(plan);
+      addTops(CometNodes.asSpark(plan));
     }
 
     /** Finds the scans that an order needs only the first rows of. */
@@ -137,6 +137,9 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     private SparkPlan replace(SparkPlan node) {
       if (node instanceof FilterExec filter) return replaceFilter(filter);
+      if (CometNodes.original(node) instanceof FilterExec) {
+        return pruneBelow(node, new ArrayList<>(), new ArrayList<>());
+      }
       PhysicalScan scan = scans.of(node);
       return scan == null || scan.isPruned() ? node : replaceScan(scan);
     }
@@ -191,7 +194,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     private TopRows findTop(
         SparkPlan node, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
       boolean isFinal = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
-      TopRows top = isFinal ? tops.get(node) : null;
+      TopRows top = isFinal ? tops.get(CometNodes.original(node)) : null;
       boolean canUse = top != null && scans.client().isOn() && scans.statistics().know(read, top);
       return canUse ? top : null;
     }
@@ -263,12 +266,13 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         return isReady && !scan.isPruned() ? prune(scan, above, keys) : child;
       }
       List<Expression> conditions = null;
-      if (child instanceof FilterExec filter) {
+      SparkPlan shape = CometNodes.original(child);
+      if (shape instanceof FilterExec filter) {
         if (above != null) {
           conditions = filter.condition().deterministic() ? above : new ArrayList<>();
           conditions.addAll(takeRepeatable(Conditions.conjuncts(filter.condition())));
         }
-      } else if (!(child instanceof ProjectExec)) {
+      } else if (!(shape instanceof ProjectExec)) {
         return child;
       } // else: a column above a projection may differ from the scan's column of that name
       SparkPlan below = child.children().head();

@@ -33,21 +33,30 @@ import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
-/** A scan of a connector: Iceberg. The keys of joins are among its runtime filters. */
+/** A scan of a connector: Iceberg. The keys of joins are among its runtime filters. The node is the
+    BatchScanExec, or the native scan of Comet that lists its files with it. */
 final class PhysicalBatchScan extends PhysicalScan {
+  private final SparkPlan node;
   private final BatchScanExec scan;
   private final PruningRegistry registry;
   private final TableStatistics statistics;
   private Map<String, Long> opened;
 
-  PhysicalBatchScan(BatchScanExec scan, PhysicalScans scans) {
+  PhysicalBatchScan(SparkPlan node, BatchScanExec scan, PhysicalScans scans) {
+    this.node = node;
     this.scan = scan;
     this.registry = scans.registry();
     this.statistics = scans.statistics();
   }
 
   @Override public SparkPlan node() {
-    return scan;
+    return node;
+  }
+
+  /** Comet's reader could drop rows by conditions that Iceberg's skips row groups by, and a filter of
+      Spark would interrupt its native plan. */
+  @Override boolean filtersRows() {
+    return node == scan && super.filtersRows();
   }
 
   @Override public ScanSource read() {
@@ -151,10 +160,10 @@ final class PhysicalBatchScan extends PhysicalScan {
     }
     PrunedBatchScan other = new PrunedBatchScan(
         (ConnectorSource) pruning.read(), pruning, waits ? allPartitions() : null,
-        BatchScans.isGrouped(scan), awaited);
+        BatchScans.isGrouped(scan), filtersRows(), awaited);
     BatchScanExec copy = BatchScans.copy(scan, other, ScalaInterop.asScala(filters));
     copy.copyTagsFrom(scan);
-    return copy;
+    return node == scan ? copy : CometNodes.replace(node, copy);
   }
 
   /** Gives a column a unique name: Spark passes only the name along with the values. */
@@ -200,10 +209,13 @@ final class PhysicalBatchScan extends PhysicalScan {
       planned files. */
   private Map<String, Long> findOpenedFiles() throws Exception {
     if (opened != null) return opened;
-    if (scan.metrics().get("numSplits").isEmpty()) return null;
+    boolean isNative = node != scan;
+    Number splits = metric(isNative ? "num_splits" : "numSplits");
+    Number rows = metric(isNative ? "output_rows" : "numOutputRows");
+    if (splits == null || rows == null) return null;
     Map<String, Long> files = new HashMap<>();
     // Nothing ran yet, or nothing remained. Spark counts splits in a plan's first run only.
-    if (metric("numSplits") == 0 && metric("numOutputRows") == 0) return files;
+    if (splits.longValue() == 0 && rows.longValue() == 0) return files;
     for (Partition partition : scan.inputRDD().partitions()) {
       scala.collection.Iterable<InputPartition> inputs = BatchScans.inputs(partition);
       if (inputs == null) continue;
@@ -215,9 +227,9 @@ final class PhysicalBatchScan extends PhysicalScan {
     return files;
   }
 
-  private long metric(String name) {
-    AccumulatorV2<?, ?> metric = scan.metrics().apply(name);
-    return ((Number) metric.value()).longValue();
+  private Number metric(String name) {
+    AccumulatorV2<?, ?> metric = ScalaInterop.orNull(node.metrics().get(name));
+    return metric == null ? null : (Number) metric.value();
   }
 
   @Override public Object source() {

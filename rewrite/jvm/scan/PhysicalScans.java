@@ -22,7 +22,9 @@ public record PhysicalScans(
     if (node instanceof FileSourceScanExec scan) {
       return new PhysicalFileScan(scan, this);
     }
-    return node instanceof BatchScanExec scan ? new PhysicalBatchScan(scan, this) : null;
+    if (node instanceof BatchScanExec scan) return new PhysicalBatchScan(scan, scan, this);
+    BatchScanExec replaced = CometNodes.scan(node);
+    return replaced == null ? null : new PhysicalBatchScan(node, replaced, this);
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and

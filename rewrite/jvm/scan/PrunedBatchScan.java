@@ -18,7 +18,6 @@ import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.types.StructType;
 import rewrite.jvm.bridge.Failures;
-import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.FileCounter;
@@ -35,6 +34,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private final ScanPruning pruning;
   private final InputPartition[] allPartitions;
   private final boolean isGrouped;
+  private final boolean filtersRows;
   private final Map<String, JoinKeySet> awaited;
   private Predicate[] sparksFilters = new Predicate[0];
   private Set<String> pruned;
@@ -42,17 +42,19 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
 
   /**
    * Takes the partitions that the plan has without the index, or null. If `isGrouped`, joins rely
-   * on the partitions and their keys. `awaited` has the key sets whose values Spark passes to
+   * on the partitions and their keys. If `filtersRows`, the reader skips row groups by the keys of
+   * joins. `awaited` has the key sets whose values Spark passes to
    * `filter`, by the name of the column in the runtime filter; a filter without keys has null.
    */
   PrunedBatchScan(
       ConnectorSource read, ScanPruning pruning, InputPartition[] allPartitions,
-      boolean isGrouped, Map<String, JoinKeySet> awaited) {
+      boolean isGrouped, boolean filtersRows, Map<String, JoinKeySet> awaited) {
     this.read = read;
     this.connector = read.scan();
     this.pruning = pruning;
     this.allPartitions = allPartitions;
     this.isGrouped = isGrouped;
+    this.filtersRows = filtersRows;
     this.awaited = awaited;
   }
 
@@ -154,7 +156,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
 
   /** Returns the keys by which the reader skips row groups. */
   private List<JoinKeySet> rowKeys() {
-    return SkippingConf.filtersRows() ? pruning.keys() : List.of();
+    return filtersRows ? pruning.keys() : List.of();
   }
 
   @Override public StructType readSchema() {

@@ -8,10 +8,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.SparkContext;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
-import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.ColumnarToRowTransition;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.InputAdapter;
@@ -32,6 +33,7 @@ import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.predicate.Conditions;
 
 /** Finds the scans of a physical plan, from the root down, and the uppermost filter of each. */
 public final class ScanFinder {
@@ -41,7 +43,7 @@ public final class ScanFinder {
 
   private final Rule<SparkPlan> rule;
   private final List<SparkPlan> scans = new ArrayList<>();
-  private final Map<SparkPlan, FilterExec> filters = new IdentityHashMap<>();
+  private final Map<SparkPlan, SparkPlan> filters = new IdentityHashMap<>();
   private final Set<SparkPlan> shared = Collections.newSetFromMap(new IdentityHashMap<>());
   private final Set<SparkPlan> drained = Collections.newSetFromMap(new IdentityHashMap<>());
   private final List<ReusedExchangeExec> reused = new ArrayList<>();
@@ -101,16 +103,19 @@ public final class ScanFinder {
         below = adaptive.executedPlan();
       } else if (below instanceof QueryStageExec stage) {
         below = stage.plan();
-      } else if (below instanceof FilterExec || below instanceof ProjectExec
-          || below instanceof SortExec || below instanceof BaseAggregateExec
-          || below instanceof ColumnarToRowExec || below instanceof WholeStageCodegenExec
-          || below instanceof InputAdapter) {
+      } else if (keepsAll(CometNodes.original(below))) {
         below = below.children().head();
       } else {
         break;
       }
     }
     if (isScan(below)) drained.add(below);
+  }
+
+  private static boolean keepsAll(SparkPlan node) {
+    return node instanceof FilterExec || node instanceof ProjectExec || node instanceof SortExec
+        || node instanceof BaseAggregateExec || node instanceof ColumnarToRowTransition
+        || node instanceof WholeStageCodegenExec || node instanceof InputAdapter;
   }
 
   public boolean isDrained(SparkPlan scan) {
@@ -143,16 +148,25 @@ public final class ScanFinder {
   }
 
   /** Returns the uppermost filter of a scan; null if it has none. */
-  public FilterExec filter(SparkPlan scan) {
+  public SparkPlan filter(SparkPlan scan) {
     return filters.get(scan);
   }
 
+  /** Returns the conditions of the uppermost filter of a scan. */
+  public List<Expression> conditions(SparkPlan scan) {
+    SparkPlan filter = filters.get(scan);
+    return filter == null
+        ? List.of()
+        : Conditions.conjuncts(((FilterExec) CometNodes.original(filter)).condition());
+  }
+
   private static boolean isScan(SparkPlan plan) {
-    return plan instanceof FileSourceScanExec || plan instanceof BatchScanExec;
+    return plan instanceof FileSourceScanExec || plan instanceof BatchScanExec
+        || CometNodes.scan(plan) != null;
   }
 
   private void visit(SparkPlan plan) {
-    if (plan instanceof FilterExec filter) addFilter(filter);
+    if (CometNodes.original(plan) instanceof FilterExec) addFilter(plan);
     if (plan instanceof Exchange) {
       if (!shared.add(plan)) return;
       drain(plan.children().head());
@@ -185,7 +199,7 @@ public final class ScanFinder {
     scans.subList(first, scans.size()).forEach(scan -> caches.put(scan, cached));
   }
 
-  private void addFilter(FilterExec filter) {
+  private void addFilter(SparkPlan filter) {
     SparkPlan below = filter;
     while (below instanceof UnaryExecNode node && !(below instanceof Exchange)) {
       below = node.child();

@@ -1,0 +1,103 @@
+"""A session with DataFusion Comet, in its own process: `python comet.py FOLDER JAR`.
+
+Prints one JSON object: for each query, what it returned and read with Comet and with file skipping
+on and off. `test_comet.py` checks it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import rewrite
+
+ROWS = "id AS k, id * 7 % 50000 AS v FROM range(50000)"
+FILES = 20
+SHUFFLE = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+STATIC = {"spark.sql.adaptive.enabled": "false"}
+JOIN = "SELECT f.k, f.v FROM {fact} f JOIN {dim} d ON f.k = d.k WHERE d.n = 'n7'"
+
+QUERIES: dict[str, tuple[str, dict[str, str]]] = {
+    "literal": ("SELECT k, v FROM {fact} WHERE k = 4242", {}),
+    "aggregate": ("SELECT count(*), sum(v) FROM {fact} WHERE k = 4242", {}),
+    "broadcast": (JOIN, {}),
+    "broadcast without AQE": (JOIN, STATIC),
+    "shuffle": (JOIN, SHUFFLE),
+    "shuffle without AQE": (JOIN, SHUFFLE | STATIC),
+    "top rows": ("SELECT k, v FROM {fact} ORDER BY k DESC LIMIT 5", {}),
+    "union": ("SELECT * FROM {fact} WHERE k = 42 UNION ALL SELECT * FROM {fact} WHERE k = 4242", {}),
+    "self-join": (
+        "SELECT a.k, b.v FROM {fact} a JOIN {fact} b ON a.v = b.v WHERE a.k = 42 AND b.k < 100",
+        SHUFFLE | STATIC,
+    ),
+}
+
+
+def start(folder: Path, jar: str) -> SparkSession:
+    settings = {
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.jars": jar,
+        "spark.plugins": "org.apache.spark.CometPlugin",
+        "spark.shuffle.manager": (
+            "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager"
+        ),
+        "spark.memory.offHeap.enabled": "true",
+        "spark.memory.offHeap.size": "1g",
+        "spark.comet.scan.icebergNative.enabled": "true",
+        "spark.skipping.mode": "strict",
+    }
+    return rewrite.session(SparkSession.builder.master("local[2]").config(map=settings))
+
+
+def create(spark: SparkSession, fact: str, dim: str, using: str) -> None:
+    rows = f"SELECT /*+ REPARTITION_BY_RANGE({FILES}, k) */ {ROWS}"
+    spark.sql(f"CREATE TABLE {fact} USING {using} AS {rows}")
+    dims = "SELECT id * 5 AS k, concat('n', id) AS n FROM range(10)"
+    spark.sql(f"CREATE TABLE {dim} USING {using} AS {dims}")
+    spark.sql(f"CREATE SKIPPING INDEX ON {fact} (k VALUE_LIST)").collect()
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """The nodes of a physical plan that has run."""
+    yield plan
+    name = plan.getClass().getSimpleName()
+    if name == "AdaptiveSparkPlanExec":
+        yield from nodes(plan.executedPlan())
+    elif "QueryStageExec" in name:
+        yield from nodes(plan.plan())
+    for i in range(plan.children().size()):
+        yield from nodes(plan.children().apply(i))
+
+
+def observe(frame: DataFrame) -> dict[str, Any]:
+    rows = sorted(map(str, frame.collect()))
+    names = [node.getClass().getSimpleName() for node in nodes(frame._jdf.queryExecution().executedPlan())]
+    scans = rewrite.explain(frame).scans
+    return {
+        "rows": rows,
+        "native": names.count("CometIcebergNativeScanExec"),
+        "opened": {scan.table.rpartition(".")[2]: scan.opened for scan in scans},
+        "why": [str(scan) for scan in scans],
+    }
+
+
+def run(spark: SparkSession, tables: dict[str, str]) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for name, (query, settings) in QUERIES.items():
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        for comet in ("false", "true"):
+            for hooks in ("false", "true"):
+                spark.conf.set("spark.comet.enabled", comet)
+                spark.conf.set("spark.skipping.enabled", hooks)
+                frame = spark.sql(query.format(**tables))
+                seen.setdefault(name, {})[f"comet={comet} hooks={hooks}"] = observe(frame)
+        for key in settings:
+            spark.conf.unset(key)
+    return seen
