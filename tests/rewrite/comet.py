@@ -31,7 +31,10 @@ QUERIES: dict[str, tuple[str, dict[str, str]]] = {
     "shuffle": (JOIN, SHUFFLE),
     "shuffle without AQE": (JOIN, SHUFFLE | STATIC),
     "top rows": ("SELECT k, v FROM {fact} ORDER BY k DESC LIMIT 5", {}),
-    "union": ("SELECT * FROM {fact} WHERE k = 42 UNION ALL SELECT * FROM {fact} WHERE k = 4242", {}),
+    "union": (
+        "SELECT * FROM {fact} WHERE k = 42 UNION ALL SELECT * FROM {fact} WHERE k = 4242",
+        {},
+    ),
     "self-join": (
         "SELECT a.k, b.v FROM {fact} a JOIN {fact} b ON a.v = b.v WHERE a.k = 42 AND b.k < 100",
         SHUFFLE | STATIC,
@@ -77,12 +80,13 @@ def nodes(plan: Any) -> Iterator[Any]:
 
 def observe(frame: DataFrame) -> dict[str, Any]:
     rows = sorted(map(str, frame.collect()))
-    names = [node.getClass().getSimpleName() for node in nodes(frame._jdf.queryExecution().executedPlan())]
+    plan = frame._jdf.queryExecution().executedPlan()
+    names = [node.getClass().getSimpleName() for node in nodes(plan)]
     scans = rewrite.explain(frame).scans
     return {
         "rows": rows,
         "native": names.count("CometIcebergNativeScanExec"),
-        "opened": {scan.table.rpartition(".")[2]: scan.opened for scan in scans},
+        "opened": [scan.opened for scan in scans if scan.table.endswith("fact")],
         "why": [str(scan) for scan in scans],
     }
 
@@ -101,3 +105,48 @@ def run(spark: SparkSession, tables: dict[str, str]) -> dict[str, Any]:
         for key in settings:
             spark.conf.unset(key)
     return seen
+
+
+def keep_files(folder: Path, key: int) -> int:
+    """Overwrite each file of a table without a key with zeros; return how many have it."""
+    files = list(folder.rglob("*.parquet"))
+    needed = [path for path in files if key in pq.read_table(path, columns=["k"])["k"].to_pylist()]
+    for path in set(files) - set(needed):
+        path.write_bytes(bytes(path.stat().st_size))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    return len(needed)
+
+
+def read_damaged(spark: SparkSession, table: str, hooks: str) -> list[str]:
+    """Return the rows of a query that needs one file, or the error that another file causes."""
+    spark.conf.set("spark.comet.enabled", "true")
+    spark.conf.set("spark.skipping.enabled", hooks)
+    try:
+        return [str(row) for row in spark.sql(f"SELECT k, v FROM {table} WHERE k = 4242").collect()]
+    except Exception as error:
+        return ["error", type(error).__name__]
+
+
+def main(folder: Path, jar: str) -> None:
+    spark = start(folder, jar)
+    spark.sparkContext.setLogLevel("OFF")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.db")
+    tables = {
+        "iceberg": {"fact": "iceberg.db.fact", "dim": "iceberg.db.dim"},
+        "delta": {"fact": "default.fact", "dim": "default.dim"},
+    }
+    seen: dict[str, Any] = {}
+    for using, names in tables.items():
+        spark.conf.set("spark.comet.enabled", "false")
+        create(spark, names["fact"], names["dim"], using)
+        seen[using] = run(spark, names)
+    fact = tables["iceberg"]["fact"]
+    location = spark.sql(f"DESCRIBE TABLE EXTENDED {fact}").where("col_name = 'Location'")
+    seen["needed"] = keep_files(Path(location.collect()[0].data_type.removeprefix("file:")), 4242)
+    seen["damaged"] = {hooks: read_damaged(spark, fact, hooks) for hooks in ("true", "false")}
+    spark.stop()
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
