@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import rewrite
 
-ROWS = "id AS k, id * 7 % 50000 AS v FROM range(50000)"
+ROWS = "id * 2 AS k, id * 7 % 50000 AS v FROM range(50000)"
+"""No key is odd."""
 FILES = 20
 SHUFFLE = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
 STATIC = {"spark.sql.adaptive.enabled": "false"}
@@ -26,6 +27,9 @@ JOIN = "SELECT f.k, f.v FROM {fact} f JOIN {dim} d ON f.k = d.k WHERE d.n = 'n7'
 QUERIES: dict[str, tuple[str, dict[str, str]]] = {
     "literal": ("SELECT k, v FROM {fact} WHERE k = 4242", {}),
     "aggregate": ("SELECT count(*), sum(v) FROM {fact} WHERE k = 4242", {}),
+    "absent": ("SELECT count(*) FROM {fact} WHERE k = 4243", {}),
+    "absent in one file": ("SELECT count(*) FROM {small} WHERE k = 4243", {}),
+    "absent in one file without AQE": ("SELECT count(*) FROM {small} WHERE k = 4243", STATIC),
     "broadcast": (JOIN, {}),
     "broadcast without AQE": (JOIN, STATIC),
     "shuffle": (JOIN, SHUFFLE),
@@ -58,12 +62,13 @@ def start(folder: Path, jar: str) -> SparkSession:
     return rewrite.session(SparkSession.builder.master("local[2]").config(map=settings))
 
 
-def create(spark: SparkSession, fact: str, dim: str, using: str) -> None:
-    rows = f"SELECT /*+ REPARTITION_BY_RANGE({FILES}, k) */ {ROWS}"
-    spark.sql(f"CREATE TABLE {fact} USING {using} AS {rows}")
-    dims = "SELECT id * 5 AS k, concat('n', id) AS n FROM range(10)"
+def create(spark: SparkSession, using: str, fact: str, small: str, dim: str) -> None:
+    for table, files in ((fact, FILES), (small, 1)):
+        rows = f"SELECT /*+ REPARTITION_BY_RANGE({files}, k) */ {ROWS}"
+        spark.sql(f"CREATE TABLE {table} USING {using} AS {rows}")
+        spark.sql(f"CREATE SKIPPING INDEX ON {table} (k VALUE_LIST)").collect()
+    dims = "SELECT id * 10 AS k, concat('n', id) AS n FROM range(10)"
     spark.sql(f"CREATE TABLE {dim} USING {using} AS {dims}")
-    spark.sql(f"CREATE SKIPPING INDEX ON {fact} (k VALUE_LIST)").collect()
 
 
 def nodes(plan: Any) -> Iterator[Any]:
@@ -86,7 +91,7 @@ def observe(frame: DataFrame) -> dict[str, Any]:
     return {
         "rows": rows,
         "native": names.count("CometIcebergNativeScanExec"),
-        "opened": [scan.opened for scan in scans if scan.table.endswith("fact")],
+        "opened": [scan.opened for scan in scans if not scan.table.endswith("dim")],
         "why": [str(scan) for scan in scans],
     }
 
@@ -117,7 +122,7 @@ def keep_files(folder: Path, key: int) -> int:
     return len(needed)
 
 
-def read_damaged(spark: SparkSession, table: str, hooks: str) -> list[str]:
+def try_reading(spark: SparkSession, table: str, hooks: str) -> list[str]:
     """Return the rows of a query that needs one file, or the error that another file causes."""
     spark.conf.set("spark.comet.enabled", "true")
     spark.conf.set("spark.skipping.enabled", hooks)
@@ -132,18 +137,18 @@ def main(folder: Path, jar: str) -> None:
     spark.sparkContext.setLogLevel("OFF")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS iceberg.db")
     tables = {
-        "iceberg": {"fact": "iceberg.db.fact", "dim": "iceberg.db.dim"},
-        "delta": {"fact": "default.fact", "dim": "default.dim"},
+        using: {name: f"{space}.{name}" for name in ("fact", "small", "dim")}
+        for using, space in {"iceberg": "iceberg.db", "delta": "default"}.items()
     }
     seen: dict[str, Any] = {}
     for using, names in tables.items():
         spark.conf.set("spark.comet.enabled", "false")
-        create(spark, names["fact"], names["dim"], using)
+        create(spark, using, **names)
         seen[using] = run(spark, names)
     fact = tables["iceberg"]["fact"]
     location = spark.sql(f"DESCRIBE TABLE EXTENDED {fact}").where("col_name = 'Location'")
     seen["needed"] = keep_files(Path(location.collect()[0].data_type.removeprefix("file:")), 4242)
-    seen["damaged"] = {hooks: read_damaged(spark, fact, hooks) for hooks in ("true", "false")}
+    seen["damaged"] = {hooks: try_reading(spark, fact, hooks) for hooks in ("true", "false")}
     spark.stop()
     print(json.dumps(seen))
 

@@ -137,7 +137,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     private SparkPlan replace(SparkPlan node) {
       if (node instanceof FilterExec filter) return replaceFilter(filter);
-      if (CometNodes.original(node) instanceof FilterExec) {
+      if (CometNodes.condition(node) != null) {
         return pruneBelow(node, new ArrayList<>(), new ArrayList<>());
       }
       PhysicalScan scan = scans.of(node);
@@ -266,13 +266,13 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         return isReady && !scan.isPruned() ? prune(scan, above, keys) : child;
       }
       List<Expression> conditions = null;
-      SparkPlan shape = CometNodes.original(child);
-      if (shape instanceof FilterExec filter) {
+      Expression condition = CometNodes.condition(child);
+      if (condition != null) {
         if (above != null) {
-          conditions = filter.condition().deterministic() ? above : new ArrayList<>();
-          conditions.addAll(takeRepeatable(Conditions.conjuncts(filter.condition())));
+          conditions = condition.deterministic() ? above : new ArrayList<>();
+          conditions.addAll(takeRepeatable(Conditions.conjuncts(condition)));
         }
-      } else if (!(shape instanceof ProjectExec)) {
+      } else if (!(CometNodes.original(child) instanceof ProjectExec)) {
         return child;
       } // else: a column above a projection may differ from the scan's column of that name
       SparkPlan below = child.children().head();

@@ -53,8 +53,8 @@ final class PhysicalBatchScan extends PhysicalScan {
     return node;
   }
 
-  /** Comet's reader could drop rows by conditions that Iceberg's skips row groups by, and a filter of
-      Spark would interrupt its native plan. */
+  /** Comet's reader could drop rows by conditions that Iceberg's skips row groups by, and a filter
+      of Spark would interrupt its native plan. */
   @Override boolean filtersRows() {
     return node == scan && super.filtersRows();
   }
@@ -158,9 +158,11 @@ final class PhysicalBatchScan extends PhysicalScan {
       awaited.put(column.name(), null);
       filters.add(new DynamicPruningExpression(createEmptyFilter(column)));
     }
+    // Comet returns no row at all from an aggregate over a scan without partitions.
+    boolean needsPartition = node != scan && scan.outputPartitioning().numPartitions() == 1;
     PrunedBatchScan other = new PrunedBatchScan(
         (ConnectorSource) pruning.read(), pruning, waits ? allPartitions() : null,
-        BatchScans.isGrouped(scan), filtersRows(), awaited);
+        BatchScans.isGrouped(scan), filtersRows(), needsPartition, awaited);
     BatchScanExec copy = BatchScans.copy(scan, other, ScalaInterop.asScala(filters));
     copy.copyTagsFrom(scan);
     return node == scan ? copy : CometNodes.replace(node, copy);

@@ -157,7 +157,7 @@ public final class ScanFinder {
     SparkPlan filter = filters.get(scan);
     return filter == null
         ? List.of()
-        : Conditions.conjuncts(((FilterExec) CometNodes.original(filter)).condition());
+        : Conditions.conjuncts(CometNodes.condition(filter));
   }
 
   private static boolean isScan(SparkPlan plan) {
@@ -166,7 +166,7 @@ public final class ScanFinder {
   }
 
   private void visit(SparkPlan plan) {
-    if (CometNodes.original(plan) instanceof FilterExec) addFilter(plan);
+    if (CometNodes.condition(plan) != null) addFilter(plan);
     if (plan instanceof Exchange) {
       if (!shared.add(plan)) return;
       drain(plan.children().head());
