@@ -158,11 +158,9 @@ final class PhysicalBatchScan extends PhysicalScan {
       awaited.put(column.name(), null);
       filters.add(new DynamicPruningExpression(createEmptyFilter(column)));
     }
-    // Comet returns no row at all from an aggregate over a scan without partitions.
-    boolean needsPartition = node != scan && scan.outputPartitioning().numPartitions() == 1;
     PrunedBatchScan other = new PrunedBatchScan(
         (ConnectorSource) pruning.read(), pruning, waits ? allPartitions() : null,
-        BatchScans.isGrouped(scan), filtersRows(), needsPartition, awaited);
+        BatchScans.isGrouped(scan), filtersRows(), awaited);
     BatchScanExec copy = BatchScans.copy(scan, other, ScalaInterop.asScala(filters));
     copy.copyTagsFrom(scan);
     return node == scan ? copy : CometNodes.replace(node, copy);

@@ -35,7 +35,6 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   private final InputPartition[] allPartitions;
   private final boolean isGrouped;
   private final boolean filtersRows;
-  private final boolean needsPartition;
   private final Map<String, JoinKeySet> awaited;
   private Predicate[] sparksFilters = new Predicate[0];
   private Set<String> pruned;
@@ -44,21 +43,18 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
   /**
    * Takes the partitions that the plan has without the index, or null. If `isGrouped`, joins rely
    * on the partitions and their keys. If `filtersRows`, the reader skips row groups by the keys of
-   * joins. If `needsPartition`, an aggregate relies on one partition. `awaited` has the key sets
-   * whose values Spark passes to `filter`, by the name of the column in the runtime filter; a
-   * filter without keys has null.
+   * joins. `awaited` has the key sets whose values Spark passes to `filter`, by the name of the
+   * column in the runtime filter; a filter without keys has null.
    */
   PrunedBatchScan(
       ConnectorSource read, ScanPruning pruning, InputPartition[] allPartitions,
-      boolean isGrouped, boolean filtersRows, boolean needsPartition,
-      Map<String, JoinKeySet> awaited) {
+      boolean isGrouped, boolean filtersRows, Map<String, JoinKeySet> awaited) {
     this.read = read;
     this.connector = read.scan();
     this.pruning = pruning;
     this.allPartitions = allPartitions;
     this.isGrouped = isGrouped;
     this.filtersRows = filtersRows;
-    this.needsPartition = needsPartition;
     this.awaited = awaited;
   }
 
@@ -139,10 +135,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     if (pruning.response() == null) return sparksFilters.length == 0 ? allPartitions : planAll();
     ConnectorSource source = copyWithFilters();
     if (pruned == null) pruned = findPrunable(source, pruning);
-    InputPartition[] remaining = source.without(pruned, rowKeys(), isGrouped);
-    if (remaining.length > 0 || !needsPartition) return remaining;
-    pruning.readAll("a native scan of one partition needs a file");
-    return planAll();
+    return source.without(pruned, rowKeys(), isGrouped);
   }
 
   /** Plans all files as the connector does, by a copy that nothing else has changed. */
