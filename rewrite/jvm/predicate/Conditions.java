@@ -34,7 +34,7 @@ public final class Conditions {
     return conditions.stream().reduce(And::new).orElseThrow();
   }
 
-  /** Join conditions with OR; null if there are none. */
+  /** Join conditions with OR; null without conditions. */
   public static Expression disjunction(List<Expression> conditions) {
     return conditions.stream().reduce(Or::new).orElse(null);
   }
