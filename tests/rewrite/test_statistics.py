@@ -131,6 +131,30 @@ def test_a_partition_column(spark: SparkSession, format: str, conf: dict[str, st
     spark.sql("DROP TABLE parts")
 
 
+@pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
+def test_tuples_of_partition_columns(
+    spark: SparkSession, format: str, conf: dict[str, str]
+) -> None:
+    """Spark must not collect them: it has no limit, and fails if that fails."""
+    rows = "SELECT id, int(id % 3) AS p, int(id % 4) AS q FROM range(24)"
+    make_partitioned(spark, format, "parts", "p, q", rows)
+    make_table(
+        spark, "corners", "SELECT int(id) AS p, int(id) AS q, id AS n, 0 AS _f FROM range(3)"
+    )
+    query = "SELECT f.id FROM parts f JOIN corners d ON f.p = d.p AND f.q = d.q WHERE d.n < 2"
+    found = same_rows(spark, query, conf=conf)
+    assert len(found.rows) == 4
+    assert (fact(found, "parts").opened or 0) <= 4, str(found.explained)
+    with settings(spark, conf | {"spark.sql.maxMetadataStringLength": "10000"}):
+        df = spark.sql(query)
+        df.collect()
+        plan = df._jdf.queryExecution().executedPlan().toString()
+    final = plan.split("Initial Plan")[0]
+    assert not re.search(r"PartitionFilters: \[.*named_struct.*\], PushedFilters", final), plan
+    for name in ("parts", "corners"):
+        spark.sql(f"DROP TABLE {name}")
+
+
 def make_partitioned(
     spark: SparkSession, format: str, name: str, by: str, rows: str = SORTED
 ) -> None:

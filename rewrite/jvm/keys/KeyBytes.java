@@ -78,7 +78,7 @@ final class KeyBytes {
    * Return the first column of a plan, which may be longer than memory: short values with their
    * lengths, of long values the lengths alone.
    *
-   * @return null if the values do not fit; LONG if they fit, and some are long
+   * @return null if the values do not fit, or are more than `maxKeys`; LONG if some are long
    */
   static List<Object> fetch(SparkPlan plan, DataType type, int maxKeys, long limit) {
     Expression key = plan.output().head();
@@ -105,7 +105,8 @@ final class KeyBytes {
       if (!bytes.fits(octets)) return null;
       out.add(row.isNullAt(0) ? null : row.get(0, type));
     }
-    return areLong ? LONG : out;
+    if (areLong) return LONG;
+    return out.size() > maxKeys ? null : out;
   }
 
   /** Return the lengths of a key, or of each field of a tuple, if its values differ in size. */

@@ -109,10 +109,9 @@ final class PhysicalFileScan extends PhysicalScan {
       dimension again has another id, but Spark creates such filters only if told to. */
   private boolean isOurs(Expression filter) {
     JoinKeySet set = JoinKeySet.of(filter, registry);
-    return set != null
-        && set.column() != null
-        && (set.source().isRegistered()
-            || !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly());
+    if (set == null) return false;
+    return set.source().isRegistered() // tuples of partition columns are, too
+        || set.column() != null && !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly();
   }
 
   @Override SparkPlan prune(ScanPruning pruning, boolean waits) {
