@@ -156,8 +156,8 @@ def test_all_forms_in_one_query(spark: SparkSession, star: Star) -> None:
     garbage = star.files().difference(*needed.values())
     found = same_rows(spark, together(FORMS), garbage=garbage)
     opened = [s.opened or 0 for s in found.explained.scans if s.table.endswith(".fact")]
-    # The dimension of "the fact itself" is one of its files.
-    assert sum(opened) == sum(map(len, needed.values())) + 1, str(found.explained)
+    # The dimension of "the fact itself" is one of its files, unless Spark reuses its exchange.
+    assert sum(opened) - sum(map(len, needed.values())) in (0, 1), str(found.explained)
 
 
 @on_every_format

@@ -165,7 +165,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
             boolean collects = runs && areDue(keys);
             if (collects) filters.addAll(collect(node, read, keys));
-            ScanPruning pruning = new ScanPruning(scans, read, filters, keys, top);
+            ScanPruning pruning = scans.pruning(read, filters, keys, top);
             if (collects) pruning.skipCollection();
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_WHEN_KEYS_ARRIVE);

@@ -42,11 +42,12 @@ final class PhysicalBatchScan extends PhysicalScan {
   private final TableStatistics statistics;
   private Map<String, Long> opened;
 
-  PhysicalBatchScan(SparkPlan node, BatchScanExec scan, PhysicalScans scans) {
+  PhysicalBatchScan(
+      SparkPlan node, BatchScanExec scan, PruningRegistry registry, TableStatistics statistics) {
     this.node = node;
     this.scan = scan;
-    this.registry = scans.registry();
-    this.statistics = scans.statistics();
+    this.registry = registry;
+    this.statistics = statistics;
   }
 
   @Override public SparkPlan node() {

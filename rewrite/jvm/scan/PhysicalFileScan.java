@@ -33,10 +33,10 @@ final class PhysicalFileScan extends PhysicalScan {
   private final IndexClient client;
   private final PruningRegistry registry;
 
-  PhysicalFileScan(FileSourceScanExec scan, PhysicalScans scans) {
+  PhysicalFileScan(FileSourceScanExec scan, IndexClient client, PruningRegistry registry) {
     this.scan = scan;
-    this.client = scans.client();
-    this.registry = scans.registry();
+    this.client = client;
+    this.registry = registry;
   }
 
   @Override public SparkPlan node() {

@@ -10,6 +10,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
+import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
 
@@ -20,11 +21,16 @@ public record PhysicalScans(
   /** Returns the scan of a node; null if the node is not a scan. */
   public PhysicalScan of(SparkPlan node) {
     if (node instanceof FileSourceScanExec scan) {
-      return new PhysicalFileScan(scan, this);
+      return new PhysicalFileScan(scan, client, registry);
     }
-    if (node instanceof BatchScanExec scan) return new PhysicalBatchScan(scan, scan, this);
-    BatchScanExec replaced = CometNodes.scan(node);
-    return replaced == null ? null : new PhysicalBatchScan(node, replaced, this);
+    BatchScanExec scan = node instanceof BatchScanExec plain ? plain : CometNodes.scan(node);
+    return scan == null ? null : new PhysicalBatchScan(node, scan, registry, statistics);
+  }
+
+  /** Returns the pruning of a scan by conditions and the keys of joins. */
+  ScanPruning pruning(
+      ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
+    return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and

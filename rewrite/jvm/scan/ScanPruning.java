@@ -23,8 +23,8 @@ import rewrite.jvm.source.TableStatistics;
 
 /** The pruning of one scan of any format: its conditions and keys, the lookup, and the counts. */
 public final class ScanPruning {
-  private final PhysicalScans scans;
   private final IndexClient client;
+  private final PruningFeedback feedback;
   private final TableStatistics statistics;
   private final ScanSource read;
   private final List<Expression> filters;
@@ -40,11 +40,11 @@ public final class ScanPruning {
   /** `filters` are the scan's conditions, `keys` those of joins, and `top` the first rows that the
       query needs, or null. */
   ScanPruning(
-      PhysicalScans scans, ScanSource read, List<Expression> filters, List<JoinKeySet> keys,
-      TopRows top) {
-    this.scans = scans;
-    this.client = scans.client();
-    this.statistics = scans.statistics();
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics, ScanSource read,
+      List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
+    this.client = client;
+    this.feedback = feedback;
+    this.statistics = statistics;
     this.read = read;
     this.filters = filters;
     this.keys = keys;
@@ -127,7 +127,7 @@ public final class ScanPruning {
       explaining a query must not make it run without them. */
   ScanPruning forecast() {
     if (response != null) return this;
-    ScanPruning out = new ScanPruning(scans, read, filters, keys, top);
+    ScanPruning out = new ScanPruning(client, feedback, statistics, read, filters, keys, top);
     out.lookUp();
     return out;
   }
@@ -163,7 +163,6 @@ public final class ScanPruning {
 
   /** Records what a set of keys pruned alone. */
   private void addFeedback(JoinKeySet set, FileCounter counter) {
-    PruningFeedback feedback = scans.feedback();
     if (set.hasFailed()) feedback.recordFailure(set.source(), set.reason(), set.seconds());
     if (!set.isAvailable() || counter.total() == 0) return;
     feedback.recordBenefit(set.source(), (double) counter.most(set.dimension()) / counter.total());
