@@ -57,6 +57,7 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
   /** Adds the rules, the parser and the function to sessions that begin later. */
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectColumnar(new FilePruningRule(physical, true).inject());
+    // The rule adds itself to the optimizer when the session's first plan is analyzed.
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(new JoinPruningRule(client, registry, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements));

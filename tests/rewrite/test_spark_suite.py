@@ -10,8 +10,9 @@ from tests.rewrite.spark_suite import Outcome, Suite, cost_ignored, input_names
 pytestmark = pytest.mark.nightly
 
 GROUPS = 12
-LEAST_SKIPPED = {"delta": 424, "iceberg": 594}
-"""Queries that skip files, in all groups: with fewer, some table is not indexed."""
+LEAST_SKIPPED = {"delta": 817, "iceberg": 604}
+"""Queries that skip files, in all groups: 90 % of those that did. With fewer, some table is not
+indexed."""
 
 _outcomes: dict[tuple[str, int], list[Outcome]] = {}
 

@@ -12,8 +12,8 @@ import rewrite.jvm.predicate.Conditions;
 /**
  * The sources of the dynamic pruning expressions that JoinPruningRule put into plans.
  *
- * <p>Spark keeps the id of such an expression when it plans it. Tags would be lost where Spark
- * copies expressions.
+ * <p>Spark keeps the id of such an expression when it plans it, except for a side that is read again
+ * without adaptive execution before 4.1. Tags would be lost where Spark copies expressions.
  */
 public final class PruningRegistry {
   private static final UUID NON_REPEATABLE = UUID.randomUUID();

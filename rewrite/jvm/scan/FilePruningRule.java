@@ -64,7 +64,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     /** The scan is pruned now, by the conditions and by the keys that can be collected. */
     LOOK_UP_NOW,
     /** Spark computes keys or subqueries later: the scan is pruned when its files are listed. */
-    LOOK_UP_WHEN_KEYS_ARRIVE
+    LOOK_UP_LATER
   }
 
   /** If not `runs`, the plan is only explained, and no key is collected. */
@@ -145,7 +145,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     }
 
     /** Prunes a scan by the conditions directly above it, and by keys: those in a filter above, and
-        those that the scan has itself, which are added. */
+        those that the scan has itself, which are added. The caller filters rows by all of them; if
+        this fails, by none. */
     private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keys) {
       SparkPlan node = scan.node();
       try {
@@ -162,13 +163,13 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         return switch (outcome) {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
-          case LOOK_UP_NOW, LOOK_UP_WHEN_KEYS_ARRIVE -> {
+          case LOOK_UP_NOW, LOOK_UP_LATER -> {
             boolean collects = runs && areDue(keys);
             if (collects) filters.addAll(collect(node, read, keys));
             ScanPruning pruning = scans.pruning(read, filters, keys, top);
             if (collects) pruning.skipCollection();
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
-            yield scan.prune(pruning, outcome == Outcome.LOOK_UP_WHEN_KEYS_ARRIVE);
+            yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);
           }
         };
       } catch (Throwable failure) {
@@ -182,7 +183,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       boolean hasKeys = keys.stream().anyMatch(set -> set.column() != null);
       if (filters.isEmpty() && top == null && !hasKeys) return Outcome.NOTHING_TO_LOOK_UP;
       boolean waits = runs && (!areDue(keys) || scans.statistics().areAwaited(read, filters));
-      return waits ? Outcome.LOOK_UP_WHEN_KEYS_ARRIVE : Outcome.LOOK_UP_NOW;
+      return waits ? Outcome.LOOK_UP_LATER : Outcome.LOOK_UP_NOW;
     }
 
     private static boolean areDue(List<JoinKeySet> keys) {
@@ -240,7 +241,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         }
       }
       boolean hasKeys = !keys.isEmpty();
-      SparkPlan child = pruneBelow(filter.child(), takeRepeatable(remaining), keys);
+      SparkPlan child = pruneBelow(filter.child(), takeDeterministic(remaining), keys);
       if (!hasKeys && child == filter.child()) return filter;
       remaining.addAll(createRowFilters(keys));
       return remaining.isEmpty() ? child : filter.copy(Conditions.conjunction(remaining), child);
@@ -248,7 +249,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     /** Returns the conditions that a filter evaluates before a random or counting one, whose result
         would change if rows were dropped before it. */
-    private static List<Expression> takeRepeatable(List<Expression> conditions) {
+    private static List<Expression> takeDeterministic(List<Expression> conditions) {
       int end = 0;
       while (end < conditions.size() && conditions.get(end).deterministic()) end++;
       return new ArrayList<>(conditions.subList(0, end));
@@ -259,6 +260,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     private SparkPlan pruneBelow(SparkPlan child, List<Expression> above, List<JoinKeySet> keys) {
       PhysicalScan scan = scans.of(child);
       if (scan != null) {
+        // A scan with its own conditions needs of the filters above it only keys and subqueries.
         // Otherwise the scan is visited later, alone or under another filter.
         boolean isReady =
             above != null && (!scan.hasFilters() || !ScalarSubqueries.of(above).isEmpty())
@@ -270,7 +272,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       if (condition != null) {
         if (above != null) {
           conditions = condition.deterministic() ? above : new ArrayList<>();
-          conditions.addAll(takeRepeatable(Conditions.conjuncts(condition)));
+          conditions.addAll(takeDeterministic(Conditions.conjuncts(condition)));
         }
       } else if (!(CometNodes.original(child) instanceof ProjectExec)) {
         return child;
