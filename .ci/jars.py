@@ -72,7 +72,7 @@ class Line:
             package = Path(str(find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
             return _choose(package / "jars", names)
         if not self.spark_sha256:
-            return _find_installed(self.spark, names)
+            return _install_jars(self.spark, names)
         return _fetch(_artifact("spark", parts, self.spark_sha256))
 
 
@@ -142,7 +142,7 @@ LINES = {
         "529da8f38c574a3448c4f9daeb61556a6fa0ae23330f50100b098e3b78a28511",
         (*_MODULES, "common-utils-java"),
     ),
-    # No Delta or Iceberg is released for 4.3: the same. Its jars are in PySpark only.
+    # No Delta or Iceberg is released for 4.3: it takes those of the line before.
     "4.3": Line(
         "4.3.0",
         "2.13.18",
@@ -169,8 +169,8 @@ def _line_of(version: str | None) -> str:
     return ".".join((version or "").split(".")[:2])
 
 
-def _find_installed(version: str, names: list[str]) -> list[Path]:
-    """Return jars of the PySpark that pip installs the first time; only they are kept."""
+def _install_jars(version: str, names: list[str]) -> list[Path]:
+    """Return jars of a PySpark that pip installs the first time, and keep only these jars."""
     kept = CACHE / f"pyspark-{version}"
     if not kept.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
