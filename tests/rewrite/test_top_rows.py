@@ -339,7 +339,10 @@ def test_rows_of_files_that_are_passed_over_do_not_count(spark: SparkSession, se
 @pytest.mark.parametrize("of", [pytest.param("delta", marks=pytest.mark.smoke), "iceberg"])
 def test_a_partition_is_a_whole(spark: SparkSession, of: str) -> None:
     with in_catalog_of(spark, of):
-        spark.sql(f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {of} PARTITIONED BY (q)")
+        spark.sql(
+            f"CREATE TABLE split (id BIGINT, i INT, q INT) USING {of} PARTITIONED BY (q) "
+            "TBLPROPERTIES ('write.distribution-mode' = 'none')"
+        )
         append(
             spark,
             "split",
