@@ -34,12 +34,14 @@ _CACHED = 1 << 14  # bytes of a schema
 # numbers of types (format/Message.fbs and Schema.fbs).
 _HEADER, _FIELDS, _NAME, _TYPE_NUMBER, _TYPE, _DICTIONARY, _CHILDREN = 2, 1, 0, 2, 3, 4, 5
 _BIT_WIDTH, _IS_SIGNED, _BUFFERS, _COMPRESSION = 0, 1, 2, 3
-_INT = 2
-_TYPES = {4: pa.binary(), 5: pa.string(), 6: pa.bool_()}
+_INT, _LIST = 2, 12
+_TYPES = {4: pa.binary(), 5: pa.string(), 6: pa.bool_(), 19: pa.large_binary()}
 
 
 def read_stream(data: bytes | pa.Buffer, *, most: int) -> pa.Table:
-    """Return the table of an Arrow IPC stream whose columns are bool, int64, string or binary.
+    """Return the table of an Arrow IPC stream whose columns have the types that stores use.
+
+    These are bool, int64, string, binary, lists of them, and large_binary.
 
     `most` limits the bytes of its buffers after unpacking: `len(data)` if the writer does not
     compress. Every value is checked (offsets, UTF-8), so the table is safe to use. Raises Damaged
@@ -110,17 +112,29 @@ def _column(view: memoryview, at: int) -> tuple[str, pa.DataType]:
     if length > _MOST_NAME:
         raise Damaged(f"a block has a column name of {length:,} bytes, more than {_MOST_NAME:,}")
     name = bytes(view[start : start + length]).decode()
+    type = _type(view, field)
+    if type is None:
+        raise Damaged(f"column {name!r} of a block has a type that no store uses")
+    return name, type
+
+
+def _type(view: memoryview, field: int, *, within: bool = False) -> pa.DataType | None:
+    """Return the type of a column, or of the values `within` a list; None for other types."""
+    if _slot(view, field, _DICTIONARY):
+        return None
     number = _value(view, "<B", field, _TYPE_NUMBER)
-    type = _TYPES.get(number)
+    children = _slot(view, field, _CHILDREN)
+    at, n = _vector(view, children + _number(view, "<I", children)) if children else (0, 0)
+    if number == _LIST and n == 1 and not within:
+        item = _type(view, at + _number(view, "<I", at), within=True)
+        return None if item in (None, pa.large_binary()) else pa.list_(item)
+    if n:
+        return None
     if number == _INT:
         about = _table(view, field, _TYPE)
         width, signed = _value(view, "<i", about, _BIT_WIDTH), _value(view, "<B", about, _IS_SIGNED)
-        type = pa.int64() if (width, signed) == (64, 1) else None
-    children = _slot(view, field, _CHILDREN)
-    nested = bool(children and _vector(view, children + _number(view, "<I", children))[1])
-    if type is None or nested or _slot(view, field, _DICTIONARY):
-        raise Damaged(f"column {name!r} of a block has a type that no store uses")
-    return name, type
+        return pa.int64() if (width, signed) == (64, 1) else None
+    return _TYPES.get(number)
 
 
 def _unpacked_sizes(message: pa.ipc.Message) -> Iterator[int]:

@@ -7,7 +7,7 @@ parts (`fields`, `inverted_index`, `bit_slices`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -18,6 +18,7 @@ from pyroaring import BitMap
 from providers.errors import Damaged
 from skipping.stores import IDENTITY, Generation, Identity, find_identities, identities
 from skipping.stores.entries import TYPES, declare_fields, is_scalar, place_rows, portions, sketches
+from skipping.stores.epochs import next_generation
 from skipping.stores.sqlite.bit_slices import insert_bytes, sweep_bytes, values_of
 from skipping.stores.sqlite.fields import (
     FILES,
@@ -28,6 +29,7 @@ from skipping.stores.sqlite.fields import (
     table_of,
     take_values,
 )
+from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
 from skipping.stores.sqlite.segments import Parts, delete_orphans
 
@@ -49,6 +51,45 @@ class Placed:
     created: Numbers
     before: Numbers
     below: int
+
+
+def add_entries(parts: Parts, entries: pa.Table) -> IndexRow:
+    """Store new entries and missing sketches; return the record to save."""
+    generation = next_generation(parts.record.generation)
+    placed = _place(parts, entries, generation)
+    return _store(parts, entries, placed, generation)
+
+
+def add_sketches(parts: Parts, rows: pa.Table) -> IndexRow:
+    """Store the missing sketches of existing entries; return the record to save.
+
+    `rows` has the column `ordinal` and fields of sketches. Rows without an entry are ignored.
+    """
+    ordinals = rows["ordinal"].to_numpy()
+    there = np.setdiff1d(ordinals_of(parts[FILES]), ordinals_of(parts[REMOVED]))
+    before = np.flatnonzero(np.isin(ordinals, there))
+    placed = Placed(np.zeros(0, np.int64), before, parts.record.below)
+    return _store(parts, rows, placed, next_generation(parts.record.generation))
+
+
+def _store(parts: Parts, entries: pa.Table, placed: Placed, generation: Generation) -> IndexRow:
+    record = parts.record
+    if _store_sketches(parts, entries, placed, generation) or len(placed.created):
+        record = record.with_generation(generation)
+    return replace(record, below=placed.below)
+
+
+def remove_entries(parts: Parts, ordinals: pa.Array) -> IndexRow:
+    """Remove entries; return the record to save."""
+    record = parts.record
+    # A dropped index has no parts any more; `reclaim` deletes the rest of it.
+    if not record.dropped and len(gone := _take(parts, ordinals)):
+        generation = next_generation(record.generation)
+        append(parts[REMOVED], pa.table({"ordinal": gone}), generation)
+        record = record.with_generation(generation)
+        if _sweep(parts):
+            record = replace(record, swept=generation)
+    return record
 
 
 def _find_entries(
@@ -75,7 +116,7 @@ def find_holders(parts: Parts, files: pa.Table) -> pa.Array:
     return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
 
 
-def place(parts: Parts, entries: pa.Table, generation: Generation) -> Placed:
+def _place(parts: Parts, entries: pa.Table, generation: Generation) -> Placed:
     """Create entries for new files.
 
     Raises StoreError for an ordinal that belongs to another file.
@@ -112,7 +153,7 @@ def _compare(parts: Parts, entries: pa.Table) -> None:
             )
 
 
-def take(parts: Parts, ordinals: pa.Array) -> Numbers:
+def _take(parts: Parts, ordinals: pa.Array) -> Numbers:
     """Delete these ordinals from ``entry``; return those that existed, sorted."""
     there = sorted({o for o, _ in _find_entries(parts, "ordinal", ordinals.to_pylist())})
     parts.connection.executemany(
@@ -122,7 +163,9 @@ def take(parts: Parts, ordinals: pa.Array) -> Numbers:
     return np.array(there, np.int64)
 
 
-def store_sketches(parts: Parts, entries: pa.Table, placed: Placed, generation: Generation) -> bool:
+def _store_sketches(
+    parts: Parts, entries: pa.Table, placed: Placed, generation: Generation
+) -> bool:
     """Store the sketches that entries do not have yet; return whether there was one."""
     parts.record.fields.update(declare_fields(parts.record.fields, entries))
     ordinals = entries["ordinal"].to_numpy()
@@ -155,7 +198,7 @@ def _insert(parts: Parts, sketch: str, rows: pa.Table, generation: Generation) -
     append(parts[sketch], pa.table(scalars), generation)
 
 
-def sweep(parts: Parts) -> bool:
+def _sweep(parts: Parts) -> bool:
     """Delete the data of removed files; return whether it did.
 
     Removed files are never reported, so their data is harmless. Rewriting all parts waits until

@@ -11,6 +11,7 @@ import json
 import sqlite3
 import zlib
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -98,12 +99,7 @@ def _object(text: Any, type: type[_Value]) -> dict[str, _Value]:
 def list_records(connection: sqlite3.Connection) -> list[IndexRow | tuple[IndexId, Damaged]]:
     """Return every index that is not erased, by age; for a damaged row, its name and the error."""
     found: list[IndexRow | tuple[IndexId, Damaged]] = []
-    last = 0
-    # Not fetchall: forged pages that refer to each other give endless rows.
-    for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
-        if row[0] <= last:
-            raise Damaged("an index exists twice: create the indexes again")
-        last = row[0]
+    for row in _rows(connection):
         try:
             record = _parse_row(row)
         except Damaged as error:
@@ -114,7 +110,23 @@ def list_records(connection: sqlite3.Connection) -> list[IndexRow | tuple[IndexI
     return found
 
 
-def _find(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
+def all_rows(connection: sqlite3.Connection) -> Iterator[IndexRow]:
+    """Yield every index, erased ones too; raise Damaged for a damaged row."""
+    return map(_parse_row, _rows(connection))
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    last = 0
+    # Not fetchall: forged pages that refer to each other give endless rows.
+    for row in connection.execute(f"SELECT {_COLUMNS}, checksum FROM index_ ORDER BY id"):
+        if row[0] <= last:
+            raise Damaged("an index exists twice: create the indexes again")
+        last = row[0]
+        yield row
+
+
+def find_row(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
+    """Return the record of an index, even if it was erased; None if it never existed."""
     row = connection.execute(
         f"SELECT {_COLUMNS}, checksum FROM index_ WHERE name = ?", (index,)
     ).fetchone()
@@ -123,7 +135,7 @@ def _find(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
 
 def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | None:
     """Return the record of an index, or None if it does not exist; raise Damaged."""
-    found = _find(connection, index)
+    found = find_row(connection, index)
     return None if found is None or found.definition is None else found
 
 
@@ -131,7 +143,7 @@ def read_record(
     connection: sqlite3.Connection, index: IndexId, *, erased: bool = False
 ) -> IndexRow:
     """Return the record of an index; raise Damaged, and StoreError if it does not exist."""
-    return require_record(_find(connection, index), index, erased=erased)
+    return require_record(find_row(connection, index), index, erased=erased)
 
 
 def save(connection: sqlite3.Connection, record: IndexRow) -> None:
@@ -149,26 +161,49 @@ def define(
     connection: sqlite3.Connection, definition: Definition, expect: Revision | None
 ) -> Revision:
     """Write a definition if its revision still is `expect`; raise Conflict if not."""
-    table = definition.table
-    key = json.dumps([table.format, table.id, table.root])
-    record = _find(connection, definition.index)
+    key = table_key(definition)
+    record = find_row(connection, definition.index)
     if record is None:
-        (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
-        record = IndexRow(id=id, index=definition.index, table=key)
-    live = connection.execute(
-        "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
-        (key, definition.index),
-    ).fetchone()
-    before = record.versioned.value.columns if record.revision else ()
-    record = replace(
-        record.with_definition(definition, expect=expect, live=live and live[0]), table=key
-    )
-    if record.dropped:
-        record = replace(record, fields={}, sums={})
-    # Numbers of sketches are not used again; `reclaim` deletes the runs.
-    gone = {c.sketch for c in before} - {c.sketch for c in definition.columns}
-    for kept in (record.fields, record.sums):
-        for name in [name for name in kept if name.partition("_")[0] in gone]:
-            del kept[name]
+        record = new_row(connection, definition.index)
+    before = record
+    live = find_live(connection, definition)
+    record = record.with_definition(definition, expect=expect, live=live)
+    record = without_sketches(replace(record, table=key), before)
     save(connection, record)
     return record.revision
+
+
+def table_key(definition: Definition) -> str:
+    """Return the text that identifies the table of an index."""
+    table = definition.table
+    return json.dumps([table.format, table.id, table.root])
+
+
+def new_row(connection: sqlite3.Connection, index: IndexId) -> IndexRow:
+    """Return a row for an index that the store does not have."""
+    (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
+    return IndexRow(id=id, index=index, table="")
+
+
+def find_live(connection: sqlite3.Connection, definition: Definition) -> IndexId | None:
+    """Return another index on the same table that is not dropped."""
+    live = connection.execute(
+        "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
+        (table_key(definition), definition.index),
+    ).fetchone()
+    return None if live is None else str(live[0])
+
+
+def without_sketches(record: IndexRow, before: IndexRow) -> IndexRow:
+    """Return a changed row without the sketches of the columns that it lost since `before`."""
+    if record.dropped:
+        return replace(record, fields={}, sums={})
+    old, new = (
+        {c.sketch for c in each.versioned.value.columns} if each.revision else set()
+        for each in (before, record)
+    )
+    # Numbers of sketches are not used again; `reclaim` deletes the runs.
+    for kept in (record.fields, record.sums):
+        for name in [name for name in kept if name.partition("_")[0] in old - new]:
+            del kept[name]
+    return record

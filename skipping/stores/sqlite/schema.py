@@ -32,7 +32,7 @@ from skipping.stores.untrusted import INVALID
 APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
 
-VERSION = 3
+VERSION = 4
 """The format of the file, in its header. A file with another format is rejected."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -76,6 +76,7 @@ CREATE TABLE run (
 );
 CREATE INDEX run_part ON run (index_, part);
 CREATE TABLE block (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE followed (name TEXT PRIMARY KEY, data TEXT NOT NULL) WITHOUT ROWID;
 """
 
 _ADVICE = (

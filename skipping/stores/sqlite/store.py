@@ -24,21 +24,18 @@ from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries
-from skipping.stores.epochs import next_generation
 from skipping.stores.fields import KEPT, Fields, apply_change
 from skipping.stores.index_record import RecordStore
 from skipping.stores.sqlite import index_rows
 from skipping.stores.sqlite.entries import (
+    add_entries,
     entries_of,
     find_holders,
-    place,
     reclaim,
-    store_sketches,
-    sweep,
-    take,
+    remove_entries,
 )
 from skipping.stores.sqlite.evaluate import Snapshot
-from skipping.stores.sqlite.fields import REMOVED, append, catalogue, sketch_fields
+from skipping.stores.sqlite.fields import catalogue, sketch_fields
 from skipping.stores.sqlite.index_rows import IndexRow, read_record
 from skipping.stores.sqlite.schema import copy_into, create, draft_store, open_connection, shrink
 from skipping.stores.sqlite.segments import Parts, count_bytes
@@ -129,25 +126,12 @@ class SqliteStore(RecordStore[IndexRow]):
         with self._writing() as connection:
             record = read_record(connection, index)
             record.require_writable(revision, token)
-            parts, generation = Parts(connection, record), next_generation(record.generation)
-            placed = place(parts, entries, generation)
-            stored = store_sketches(parts, entries, placed, generation)
-            if stored or len(placed.created):
-                record = record.with_generation(generation)
-            index_rows.save(connection, replace(record, below=placed.below))
+            index_rows.save(connection, add_entries(Parts(connection, record), entries))
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
         with self._writing() as connection:
-            record = read_record(connection, index)
-            # A dropped index has no parts any more; `reclaim` deletes the rest of it.
-            parts = Parts(connection, record)
-            if not record.dropped and len(gone := take(parts, ordinals)):
-                generation = next_generation(record.generation)
-                append(parts[REMOVED], pa.table({"ordinal": gone}), generation)
-                record = record.with_generation(generation)
-                if sweep(parts):
-                    record = replace(record, swept=generation)
-                index_rows.save(connection, record)
+            parts = Parts(connection, read_record(connection, index))
+            index_rows.save(connection, remove_entries(parts, ordinals))
         self._reclaim(index)
 
     def erase(self, index: IndexId) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 from skipping.stores import IndexStore
+from skipping.stores.folder.objects import ObstoreObjects
+from skipping.stores.folder.store import FolderStore
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
@@ -72,8 +74,13 @@ def _opensearch(request: pytest.FixtureRequest) -> OpenSearchStore:
     return OpenSearchStore(f"http://{address}", Access(prefix=prefix))
 
 
+def _folder(folder: Path) -> FolderStore:
+    return FolderStore(ObstoreObjects(f"file://{folder}/shared"), folder / "replica.db")
+
+
 FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], IndexStore]] = {
     "memory": lambda request, folder: MemoryStore(folder.name),
+    "folder": lambda request, folder: _folder(folder),
     "sqlite": lambda request, folder: SqliteStore(folder / "store.db"),
     "opensearch": lambda request, folder: _opensearch(request),
 }

@@ -1,0 +1,181 @@
+"""Read and write the objects of a folder store with Rust's object_store (`obstore`).
+
+The only operation that several writers compete for is `create`: of those that create one name,
+exactly one succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import from_url
+
+from providers.errors import Damaged, StoreError, first_line
+from skipping.stores.sqlite.permissions import check_folder_permissions
+
+_TIMEOUT = timedelta(seconds=30)  # of a request with its repetitions
+_REQUESTS = 16  # at once
+_PROTECTED = re.compile(r"[^ -~]")
+
+
+_process = 0
+"""The process whose threads serve all clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object in a listing; `modified` is the time by the clock of the storage."""
+
+    name: str
+    size: int
+    modified: datetime
+
+
+class Objects(Protocol):
+    """The storage of a folder store. Names are relative to its folder.
+
+    Each method raises StoreError when it fails.
+    """
+
+    @property
+    def location(self) -> str:
+        """The address of the folder, without secrets."""
+
+    def get(self, name: str, *, most: int) -> bytes | None:
+        """Return an object's bytes, or None if it does not exist; raise Damaged above `most`."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write an object unless it exists; return whether it was written.
+
+        False may also mean that an earlier attempt of this call succeeded. After a StoreError, the
+        object may or may not be written.
+        """
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write an object, whether it exists or not."""
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Yield the objects whose names begin with a folder (`log/`)."""
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects; those that do not exist are ignored."""
+
+
+def get_all(objects: Objects, wanted: Mapping[str, int]) -> dict[str, bytes | None]:
+    """Return several objects, read at the same time; `wanted` has the limit for each name."""
+    if len(wanted) < 2:
+        return {name: objects.get(name, most=most) for name, most in wanted.items()}
+    with ThreadPoolExecutor(min(_REQUESTS, len(wanted))) as pool:
+        found = pool.map(lambda item: objects.get(item[0], most=item[1]), wanted.items())
+        return dict(zip(wanted, found, strict=True))
+
+
+class ObstoreObjects:
+    """The objects below an address that `obstore` can open: S3, Google, Azure, a local folder.
+
+    `options` are those of Rust's object_store, with credentials. Raises SettingError.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._options = dict(options or {})
+        self._folder = local_folder(url)
+        self._opened: Any = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return ObstoreObjects, (self._url, self._options)
+
+    @property
+    def location(self) -> str:
+        """The address of the folder."""
+        return self._url
+
+    def get(self, name: str, *, most: int) -> bytes | None:
+        with self._errors(f"read {name}"):
+            try:
+                found = obstore.get(self._store(), name)
+            except FileNotFoundError:
+                return None
+            if found.meta["size"] > most:
+                raise Damaged(
+                    f"{self._url}/{name} has {found.meta['size']:,} bytes, more than the {most:,} "
+                    "that a release writes"
+                )
+            return bytes(found.bytes())
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._errors(f"write {name}"):
+            try:
+                obstore.put(self._store(write=True), name, data, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def replace(self, name: str, data: bytes) -> None:
+        with self._errors(f"write {name}"):
+            obstore.put(self._store(write=True), name, data)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        with self._errors(f"list {prefix}"), suppress(FileNotFoundError):
+            for page in obstore.list(self._store(), prefix):
+                for each in page:
+                    yield Listed(each["path"], each["size"], each["last_modified"])
+
+    def delete(self, names: Sequence[str]) -> None:
+        with self._errors("delete"), suppress(FileNotFoundError):
+            obstore.delete(self._store(write=True), list(names))
+
+    def _store(self, *, write: bool = False) -> Any:
+        """Return the client; raise StoreError in a child of a fork, where its threads are gone."""
+        global _process
+        _process = _process or os.getpid()
+        if _process != os.getpid():
+            raise StoreError(
+                f"the store {self._url} cannot be used in a process that was forked from one that "
+                "used such a store: start it with the multiprocessing method spawn"
+            )
+        if self._folder is not None:
+            if write:
+                self._folder.mkdir(0o700, parents=True, exist_ok=True)
+            if not self._folder.exists():
+                raise FileNotFoundError(str(self._folder))
+            check_folder_permissions(self._folder)
+        if self._opened is None:
+            retry = {"max_retries": 5, "retry_timeout": _TIMEOUT}
+            more: dict[str, Any] = {"retry_config": retry}
+            if self._folder is None:
+                more |= {"client_options": {"timeout": "30s", "connect_timeout": "5s"}}
+                if self._options:
+                    more |= {"config": self._options}
+            else:
+                more = {}
+            self._opened = from_url(self._url, **more)
+        return self._opened
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (StoreError, FileNotFoundError):
+            raise
+        except (BaseError, OSError, ValueError, RuntimeError) as error:
+            # The first line names the cause; the others may have headers of the request.
+            text = _PROTECTED.sub(" ", first_line(error))[:300]
+            raise StoreError(f"the store {self._url} cannot {what}: {text}") from error
+
+
+def local_folder(url: str) -> Path | None:
+    """Return the folder of a `file:` address; None for other addresses."""
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None

@@ -1,0 +1,466 @@
+"""A store in a folder on disk or object storage, which many drivers share without a server.
+
+Writers append commits to its log (`log`); readers follow it with a replica on their own host
+(`replica`). The format is specified in docs/folder-format.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from providers.errors import Damaged, NoStore, StoreError
+from providers.index_predicate import Test
+from skipping.model.definition import Definition, IndexId, Revision, Versioned
+from skipping.stores import Catalogue, Generation, OnProgress
+from skipping.stores.entries import check_entries, sketches
+from skipping.stores.fields import KEPT
+from skipping.stores.folder import log, upkeep
+from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges, Segment
+from skipping.stores.folder.objects import Objects, get_all
+from skipping.stores.folder.replica import IDENTITIES, Position, Replica
+from skipping.stores.folder.segments import MOST_PART, read_part, write_segments
+from skipping.stores.fork_safety import Lock
+from skipping.stores.index_record import RecordStore
+from skipping.stores.single_flight import SingleFlight
+from skipping.stores.sqlite.index_rows import IndexRow
+
+_log = logging.getLogger(__name__)
+_CONFIRMED = 600.0  # seconds for which a position in the log needs no confirmation
+_PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
+_AHEAD = 8  # commits that are read at once
+_UPLOADS = 8  # at once
+_SHARE = 0.5  # of the remaining time that a query waits for missing sketches
+
+
+class FolderStore(RecordStore[IndexRow]):
+    """An `IndexStore` in a folder, with a replica in the SQLite file `replica`.
+
+    Queries see changes of other drivers `ttl` seconds later at most, and do not wait for them:
+    the log is read in the background. Calls without a timeout read it first. `kept` limits the
+    cache of fields, in bytes.
+    """
+
+    def __init__(
+        self, objects: Objects, replica: Path, *, ttl: float = 0.0, kept: int = KEPT
+    ) -> None:
+        self._objects = objects
+        self._path = replica
+        self._replica = Replica(replica, kept=kept)
+        self._ttl = ttl
+        self._kept = kept
+        self._lock = Lock()
+        self._flights = SingleFlight[bool]()
+        self._read_at = -float("inf")
+        self._confirmed_at = -float("inf")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _make, (self._objects, self._path, self._ttl, self._kept)
+
+    @property
+    def location(self) -> str:
+        """The address of the folder."""
+        return self._objects.location
+
+    def definitions(self, *, timeout: float | None = None) -> Sequence[Versioned[Definition]]:
+        self._refresh(timeout)
+        return self._replica.definitions(timeout=timeout)
+
+    def definition(
+        self, index: IndexId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        self._refresh(timeout)
+        return self._replica.definition(index, timeout=timeout)
+
+    def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
+        if expect is None:
+            upkeep.require_conditional_writes(self._objects)
+            self._confirmed_at = -float("inf")
+        index = definition.index
+
+        def make(position: Position | None) -> Commit | None:
+            try:
+                before = self._replica.read_erased(index)
+            except StoreError:
+                before = IndexRow(id=0, index=index, table="")
+            record = (
+                before.with_definition(definition, expect=expect, live=None)
+                if position is None
+                else self._replica.preview(definition, expect)
+            )
+            return _commit(position, index, set=_difference(before, record))
+
+        self._append(make)
+        return (expect or 0) + 1
+
+    def write(
+        self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
+    ) -> None:
+        entries = check_entries(entries)
+        self._refresh(None)
+        self._replica.read(index).require_writable(revision, token)
+        add, tables = list[Segment](), dict[str, pa.Table]()
+        for segment, of_parts in self._upload(entries):
+            add.append(segment)
+            tables |= of_parts
+
+        def make(position: Position | None) -> Commit | None:
+            self._replica.read(index).require_writable(revision, token)
+            return _commit(position, index, add=tuple(add)) if add else None
+
+        self._append(make, tables)
+
+    def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        def make(position: Position | None) -> Commit | None:
+            self._ensure(index, [IDENTITIES])
+            there = self._replica.catalogue(index).files["ordinal"].to_numpy()
+            gone = np.intersect1d(there, ordinals.to_numpy())
+            return _commit(position, index, removed=_ranges(gone)) if len(gone) else None
+
+        self._append(make)
+
+    def erase(self, index: IndexId) -> None:
+        def make(position: Position | None) -> Commit | None:
+            before = self._replica.read_erased(index)
+            return _commit(position, index, set=_difference(before, before.with_nothing()))
+
+        self._append(make)
+
+    def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexRow:
+        self._refresh(timeout)
+        return self._replica.read(index)
+
+    def _update(
+        self,
+        index: IndexId,
+        change: Callable[[IndexRow], IndexRow],
+        *,
+        timeout: float | None = None,
+    ) -> IndexRow:
+        changed: list[IndexRow] = []
+
+        def make(position: Position | None) -> Commit | None:
+            before = self._replica.read(index)
+            changed[:] = [change(before)]
+            return _commit(position, index, set=_difference(before, changed[0]))
+
+        self._append(make)
+        return changed[0]
+
+    def catalogue(
+        self,
+        index: IndexId,
+        *,
+        since: Generation | None = None,
+        fields: Sequence[str] = (),
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Catalogue:
+        self._refresh(timeout)
+        self._ensure(index, [IDENTITIES, *sketches(fields)])
+        return self._replica.catalogue(
+            index, since=since, fields=fields, timeout=timeout, on_progress=on_progress
+        )
+
+    def size(self, index: IndexId) -> int | None:
+        """Return the bytes of the index's objects."""
+        self._refresh(None)
+        self._replica.read(index)
+        return sum(each.bytes for each in self._replica.followed(index).manifest.segments)
+
+    def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
+        self._refresh(None)
+        self._ensure(index, [IDENTITIES])
+        return self._replica.ordinals(index, files)
+
+    def entries(self, index: IndexId) -> Iterator[pa.Table]:
+        self._refresh(None)
+        self._ensure(index, None)
+        yield from self._replica.entries(index)
+
+    def find_prunable(
+        self,
+        index: IndexId,
+        tests: Sequence[Test],
+        *,
+        below: int,
+        timeout: float,
+        generation: Generation | None = None,
+    ) -> Sequence[BitMap]:
+        deadline = time.monotonic() + timeout
+        wanted = sorted({test.sketch for test in tests})
+        if any(self._missing(index, wanted)):
+            # What does not arrive in time is unknown to this query, and there for the next.
+            self._flights.result(
+                ("load", index, *wanted),
+                lambda: self._ensure(index, wanted),
+                timeout=_SHARE * (deadline - time.monotonic()),
+            )
+        return self._replica.find_prunable(
+            index,
+            tests,
+            below=below,
+            timeout=max(0.0, deadline - time.monotonic()),
+            generation=generation,
+        )
+
+    def segments(self, index: IndexId) -> Sequence[Segment]:
+        """Return the segments of an index."""
+        self._refresh(None)
+        return self._replica.followed(index).manifest.segments
+
+    # Follow the log
+
+    def _refresh(self, timeout: float | None) -> None:
+        """Follow the log: at once without a timeout or before the first use, else in background."""
+        age = time.monotonic() - self._read_at
+        if timeout is None or self._ttl == 0 or age == float("inf"):
+            if timeout is None:
+                self._follow()
+            elif self._flights.result("follow", self._follow, timeout=timeout) is None:
+                raise StoreError(f"{self.location} did not answer within {timeout} s")
+        elif age > self._ttl:
+            self._flights.result("follow", self._follow, timeout=0)
+        if self._replica.position() is None:
+            raise NoStore(f"the store {self.location} does not exist: create the index again")
+
+    def _follow(self) -> bool:
+        """Apply the commits that the replica does not have."""
+        with self._lock:
+            self._advance()
+        return True
+
+    def _advance(self) -> Position | None:
+        position = self._confirm(self._replica.position())
+        ahead = 1
+        while True:
+            first = 1 if position is None else position.version + 1
+            wanted = {log.commit_name(first + n): log.MOST_COMMIT for n in range(ahead)}
+            found = list(get_all(self._objects, wanted).values())
+            for version, data in enumerate(found, first):
+                if data is None:
+                    self._read_at = time.monotonic()
+                    return position
+                commit = Commit.parse(data, version)
+                self._replica.apply(commit, self._read_parts(commit))
+                position = self._replica.position()
+                if position is None or position.version != version:
+                    break  # another process follows with this replica, too
+            ahead = _AHEAD
+
+    def _confirm(self, position: Position | None) -> Position | None:
+        """Return the position if the log still has its commit; else start again."""
+        if time.monotonic() - self._confirmed_at < _CONFIRMED:
+            return position
+        if position is not None and position.commit:
+            data = self._objects.get(log.commit_name(position.version), most=log.MOST_COMMIT)
+            with_same = data is not None and Commit.parse(data, position.version)
+            if with_same and with_same.id == position.commit:
+                self._confirmed_at = time.monotonic()
+                return position
+        position = self._restart()
+        self._confirmed_at = time.monotonic()
+        return position
+
+    def _restart(self) -> Position | None:
+        """Continue after the newest checkpoint, or from the beginning of the log."""
+        hint = self._objects.get(log.HINT, most=log.MOST_COMMIT)
+        checkpoint = None
+        if hint is not None:
+            version = log.parse_hint(hint)
+            data = self._objects.get(log.checkpoint_name(version), most=log.MOST_COMMIT)
+            if data is None:
+                raise Damaged(f"the store {self.location} lacks its checkpoint {version}")
+            checkpoint = Checkpoint.parse(data, version)
+        if checkpoint is not None or self._replica.position() is not None:
+            self._replica.restart(checkpoint)
+        return self._replica.position()
+
+    def _read_parts(self, commit: Commit) -> dict[str, pa.Table]:
+        """Read the objects of a commit that the replica needs now."""
+        if not commit.add or commit.merged:
+            return {}
+        followed = self._replica.followed(commit.index)
+        wanted = [
+            (segment.rows, part)
+            for segment in commit.add
+            for part in segment.parts
+            if followed.needs(part)
+        ]
+        return self._read_objects(wanted)
+
+    def _read_objects(self, wanted: Sequence[tuple[int, Part]]) -> dict[str, pa.Table]:
+        """Read objects; those that are gone or invalid are left out."""
+        found = get_all(self._objects, {part.name: MOST_PART for _, part in wanted})
+        tables = {}
+        for rows, part in wanted:
+            data = found[part.name]
+            try:
+                if data is not None:
+                    tables[part.name] = read_part(part, data, rows)
+            except Damaged as error:
+                _log.warning("store=%s %s", self.location, error)
+        return tables
+
+    def _missing(
+        self, index: IndexId, wanted: Collection[str] | None
+    ) -> Iterator[tuple[int, Part]]:
+        """Yield the objects to load before these sketches can be used; None stands for all."""
+        for rows, part in self._replica.followed(index).parts():
+            if part.identities or wanted is None or set(part.sketches) & set(wanted):
+                yield rows, part
+
+    def _ensure(self, index: IndexId, wanted: Collection[str] | None) -> bool:
+        """Load the objects of these sketches, and keep them up to date; raise StoreError."""
+        missing = list(self._missing(index, wanted))
+        followed = self._replica.followed(index)
+        used = {IDENTITIES, *(wanted or ())}
+        if not used <= followed.in_use:
+            self._replica.use(index, used)
+        if not missing:
+            return True
+        with self._lock:
+            for attempt in range(2):
+                missing = list(self._missing(index, wanted))
+                tables = self._read_objects(missing)
+                self._replica.load(index, tables)
+                if len(tables) == len(missing):
+                    return True
+                if attempt == 0:  # merged and collected since: the log names others
+                    self._restart()
+                    self._advance()
+        raise Damaged(
+            f"the store {self.location} lacks objects of index {index}: run DROP SKIPPING INDEX, "
+            "then CREATE SKIPPING INDEX again"
+        )
+
+    # Append to the log
+
+    def _upload(self, entries: pa.Table) -> Iterator[tuple[Segment, dict[str, pa.Table]]]:
+        """Write the objects of entries; yield their segments, and the tables of the objects."""
+        for segment, objects in write_segments(entries):
+            with ThreadPoolExecutor(_UPLOADS) as pool:
+                # Names are random: one that exists is from an attempt whose response was lost.
+                list(pool.map(lambda item: self._objects.create(*item), objects.items()))
+            yield (
+                segment,
+                {
+                    part.name: read_part(part, objects[part.name], segment.rows)
+                    for part in segment.parts
+                },
+            )
+
+    def _append(
+        self,
+        make: Callable[[Position | None], Commit | None],
+        tables: dict[str, pa.Table] | None = None,
+    ) -> None:
+        """Append the commit that `make` returns; after another writer's commit call it again.
+
+        `make` gets the position in the log from which it may read: what it reads is not older, and
+        if it is newer, the commit is refused.
+        """
+        deadline, pause = time.monotonic() + _PATIENCE, 0.005
+        with self._lock:
+            if self._replica.position() is None or (
+                time.monotonic() - self._confirmed_at > _CONFIRMED
+            ):
+                self._advance()
+        while True:
+            commit = make(self._replica.position())
+            if commit is None:
+                return
+            if self._replica.publish(commit, tables or {}, lambda: self._create(commit)):
+                break
+            if time.monotonic() > deadline:
+                raise StoreError(f"{self.location} is being written all the time: try again later")
+            time.sleep(random.uniform(0, pause))
+            pause = min(2 * pause, 1.0)
+            self._follow()
+        if commit.version % upkeep.CHECKPOINT == 0:
+            self._maintain()
+
+    def _maintain(self) -> None:
+        """Merge small segments, write a checkpoint, delete old objects; log errors only."""
+        try:
+            made = self._replica.checkpoint()
+            for index, (_, manifest) in () if made is None else made.indexes.items():
+                if chosen := upkeep.segments_to_merge(manifest):
+                    self._merge(index, manifest, chosen)
+            made = upkeep.checkpoint(self._objects, self._replica)
+            if made is not None:
+                upkeep.collect(self._objects, made)
+        except StoreError as error:
+            _log.warning("the store is not maintained: store=%s error=%s", self.location, error)
+
+    def _merge(self, index: IndexId, manifest: Manifest, chosen: Sequence[Segment]) -> None:
+        entries = upkeep.merge(self._objects, manifest, chosen)
+        add = tuple(segment for segment, _ in self._upload(entries))
+        ids = tuple(each.id for each in chosen)
+
+        def make(position: Position | None) -> Commit | None:
+            now = self._replica.followed(index).manifest
+            if now.segments[: len(manifest.segments)] != manifest.segments or (
+                now.removed != manifest.removed
+            ):
+                return None  # the next checkpoint tries again
+            return _commit(position, index, add=add, merged=ids)
+
+        self._append(make)
+
+    def _create(self, commit: Commit) -> bool:
+        """Write a commit; return False if another writer has written this version."""
+        name, data = log.commit_name(commit.version), commit.to_bytes()
+        try:
+            if self._objects.create(name, data):
+                return True
+        except StoreError:
+            # The response may be lost after the commit was written.
+            if self._is_mine(commit) is True:
+                return True
+            raise
+        return self._is_mine(commit) is True
+
+    def _is_mine(self, commit: Commit) -> bool | None:
+        """Return whether the log has this commit at its version; None if it has none there."""
+        data = self._objects.get(log.commit_name(commit.version), most=log.MOST_COMMIT)
+        return None if data is None else Commit.parse(data, commit.version).id == commit.id
+
+
+def _commit(position: Position | None, index: IndexId, **changes: Any) -> Commit | None:
+    """Return the next commit; None if it has no changes."""
+    if not any(changes.values()):
+        return None
+    if position is None:
+        return Commit(secrets.token_hex(16), 1, index, **changes)
+    return Commit(position.store, position.version + 1, index, **changes)
+
+
+def _make(objects: Objects, replica: Path, ttl: float, kept: int) -> FolderStore:
+    return FolderStore(objects, replica, ttl=ttl, kept=kept)
+
+
+def _difference(before: IndexRow, after: IndexRow) -> dict[str, object]:
+    """Return the fields of a record that changed."""
+    return {
+        name: getattr(after, name)
+        for name in RECORD
+        if getattr(after, name) != getattr(before, name)
+    }
+
+
+def _ranges(ordinals: np.ndarray) -> Ranges:
+    """Return sorted ordinals as ranges."""
+    starts = np.flatnonzero(np.diff(ordinals, prepend=-2) != 1)
+    ends = np.append(starts[1:], len(ordinals)) - 1
+    return tuple(zip(ordinals[starts].tolist(), ordinals[ends].tolist(), strict=True))

@@ -1,0 +1,133 @@
+"""Keep a folder store small: checkpoints, merged segments, and objects that are no longer used."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pyarrow as pa
+
+from providers.errors import Damaged, StoreError
+from skipping.stores import IDENTITY
+from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.folder import log
+from skipping.stores.folder.log import Checkpoint, Manifest, Segment
+from skipping.stores.folder.objects import Objects, get_all
+from skipping.stores.folder.replica import Replica, within
+from skipping.stores.folder.segments import MOST_PART, read_part
+from skipping.stores.memory.entries import fill_sketches, place_entries
+
+CHECKPOINT = 64
+"""Number of commits after which a writer writes a checkpoint."""
+
+RETENTION = timedelta(days=1)
+"""Age of objects before they are deleted, by the clock of the storage.
+
+It is longer than any write between its first object and its commit.
+"""
+
+_MANY = 8  # segments before they are merged
+_FEW_ROWS = 1_000
+_MOST_MERGED = 64 << 20  # bytes
+
+
+def require_conditional_writes(objects: Objects) -> None:
+    """Raise StoreError if the storage lets two writers create one object: commits would be lost."""
+    name = f"probe/{secrets.token_hex(16)}"
+    if not objects.create(name, b"1"):
+        raise StoreError(f"{objects.location} refuses new objects: choose other storage")
+    try:
+        if objects.create(name, b"2"):
+            raise StoreError(
+                f"{objects.location} does not support conditional writes (If-None-Match), so "
+                "commits of two drivers could be lost: set spark.skipping.store to other storage"
+            )
+    finally:
+        objects.delete([name])
+
+
+def checkpoint(objects: Objects, replica: Replica) -> Checkpoint | None:
+    """Write a checkpoint of what a replica has; return it."""
+    made = replica.checkpoint()
+    if made is not None:
+        objects.create(made.name, made.to_bytes())
+        objects.replace(log.HINT, log.hint_of(made))
+    return made
+
+
+def segments_to_merge(manifest: Manifest) -> tuple[Segment, ...]:
+    """Return the segments to merge into one: none if there are few, all if most rows are removed.
+
+    No chosen segment has more rows than all newer ones together, so a row is merged a logarithmic
+    number of times.
+    """
+    segments = manifest.segments
+    rows = sum(each.rows for each in segments)
+    removed = sum(last - first + 1 for first, last in manifest.removed)
+    if 2 * removed > rows and _fit(segments):
+        return segments
+    chosen: tuple[Segment, ...] = ()
+    for each in reversed(segments):
+        if chosen and each.rows > max(sum(s.rows for s in chosen), _FEW_ROWS):
+            break
+        if not _fit((each, *chosen)):
+            break
+        chosen = (each, *chosen)
+    return chosen if len(chosen) >= _MANY else ()
+
+
+def _fit(segments: tuple[Segment, ...]) -> bool:
+    return sum(each.bytes for each in segments) <= _MOST_MERGED
+
+
+def merge(objects: Objects, manifest: Manifest, chosen: Sequence[Segment]) -> pa.Table:
+    """Return the entries of some segments without the removed ones; raise Damaged."""
+    wanted = {part.name: MOST_PART for each in chosen for part in each.parts}
+    found = get_all(objects, wanted)
+    merged = IDENTITY.empty_table()
+    for segment in chosen:
+        whole: pa.Table | None = None
+        for part in segment.parts:
+            data = found[part.name]
+            if data is None:
+                raise Damaged(f"{part.name} is missing")
+            table = read_part(part, data, segment.rows)
+            if whole is None:
+                whole = table
+                continue
+            if not whole["ordinal"].equals(table["ordinal"]):
+                raise Damaged(f"{part.name} has other rows than its segment")
+            for name in table.schema.names[1:]:
+                whole = whole.append_column(name, table[name])
+        assert whole is not None
+        gone = within(whole["ordinal"].to_numpy(), manifest.removed)
+        new = check_entries(whole.filter(pa.array(~gone)))
+        old = len(merged)
+        merged, at, rows = place_entries(merged, new, end=ORDINALS, removed=())
+        merged, _ = fill_sketches(merged, new, at, rows, old=old)
+    return merged.combine_chunks()
+
+
+def collect(objects: Objects, made: Checkpoint) -> int:
+    """Delete unused objects older than RETENTION; return their number."""
+    live = {
+        part.name
+        for _, manifest in made.indexes.values()
+        for segment in manifest.segments
+        for part in segment.parts
+    }
+    last = log.commit_name(made.version)
+    listed = [each for folder in ("log/", "data/", "probe/") for each in objects.list(folder)]
+    newest = max((each.modified for each in listed), default=None)
+    gone = [
+        each.name
+        for each in listed
+        # Times of one clock: that of the storage.
+        if newest is not None and newest - each.modified > RETENTION
+        if each.name not in live and each.name != log.HINT
+        if not (each.name.startswith("log/") and each.name >= last)
+    ]
+    if gone:
+        objects.delete(gone)
+    return len(gone)
