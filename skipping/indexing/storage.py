@@ -99,23 +99,34 @@ def session_storage(spark: SparkSession, paths: pa.ChunkedArray) -> Storage:
     beyond: dict[str, str] = {}
     hadoop: Any = None
     for root in filter(None, root_of(paths).unique().to_pylist()):
-        scheme, authority = root.split("://", 1)
         hadoop = hadoop or spark._jsparkSession.sessionState().newHadoopConf()
-        jvm: Any = spark._jvm
         try:
-            kind = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
-            read_settings = _READERS.get(kind.getName())
-        except Py4JError:
-            continue  # Hadoop does not know the scheme
-        if read_settings is None:
-            continue
-        try:
-            opened[root] = read_settings(jvm, hadoop, root, authority)
+            found = open_root(spark._jvm, hadoop, root)
         except UnfollowedError as unfollowed:
             beyond[root] = str(unfollowed)
-        except Py4JError:  # its text may contain any part of the configuration
-            beyond[root] = f"{kind.getSimpleName()} did not return its settings"
+            continue
+        if found is not None:
+            opened[root] = found
     return Storage(opened, beyond)
+
+
+def open_root(jvm: Any, hadoop: Any, root: str) -> Opened | None:
+    """Read the session's configuration of a root; None if Arrow needs none of it.
+
+    Raises UnfollowedError if Arrow cannot follow it.
+    """
+    scheme, authority = root.split("://", 1)
+    try:
+        kind = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, hadoop)
+        read_settings = _READERS.get(kind.getName())
+    except Py4JError:
+        return None  # Hadoop does not know the scheme
+    if read_settings is None:
+        return None
+    try:
+        return read_settings(jvm, hadoop, root, authority)
+    except Py4JError:  # its text may contain any part of the configuration
+        raise UnfollowedError(f"{kind.getSimpleName()} did not return its settings") from None
 
 
 def _s3(jvm: Any, hadoop: Any, root: str, bucket: str) -> Opened:

@@ -13,6 +13,7 @@ from skipping.indexing.local import LocalBuild
 from skipping.model.definition import Definition
 from skipping.sources.base import Source
 from skipping.stores import IndexStore
+from skipping.stores.folder.objects import Objects, ObstoreObjects
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import Access, StartUp
 from skipping.tables import Table
@@ -67,8 +68,21 @@ def stored_root(settings: Settings, definition: Definition) -> str:
 
 def _open(url: str, settings: Settings) -> IndexStore:
     return open_store(
-        url, access=lambda server: _access(server, settings), kept=settings.cache_max_bytes
+        url,
+        access=lambda server: _access(server, settings),
+        objects=_environment_objects,
+        kept=settings.cache_max_bytes,
+        ttl=settings.cache_ttl,
     )
+
+
+def _environment_objects(address: str) -> Objects:
+    if address.startswith("hdfs:"):
+        raise SettingError(
+            f"{address} can only be opened in a Spark session: outside of one, name a store that "
+            "Python can open"
+        )
+    return ObstoreObjects(address)
 
 
 def _access(server: str, settings: Settings) -> Access:

@@ -17,6 +17,7 @@ from skipping.indexing.definitions import orphan_hint
 from skipping.indexing.spark import SparkBuild
 from skipping.model.identifiers import is_same_name, name_parts, qualify_name
 from skipping.sources.base import Source
+from skipping.sources.session_objects import session_objects
 from skipping.spark_api import read_settings
 from skipping.stores import IndexStore
 from skipping.stores.open import open_store
@@ -94,7 +95,9 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
             certificate=settings.opensearch_certificate,
             key=settings.opensearch_key,
         ),
+        objects=lambda address: session_objects(spark, address),
         kept=settings.cache_max_bytes,
+        ttl=settings.cache_ttl,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,6 +13,8 @@ from urllib.parse import unquote, urlsplit
 from providers.errors import SettingError
 from skipping.stores import IndexStore
 from skipping.stores.fields import KEPT
+from skipping.stores.folder.objects import Objects, ObstoreObjects
+from skipping.stores.folder.store import FolderStore
 from skipping.stores.fork_safety import Lock
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import SCHEMES, Access, server
@@ -21,27 +25,39 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 # Control characters and addresses: errors show the path, which then could have a password.
 _NO_PATH = re.compile(r"[\0-\x1f]|//[^/]*@|://")
 _SUPPORTED = (
-    "supported are sqlite:/path, a path, file:/path, memory:name, opensearch://host:9200 and "
-    "opensearch+https://host:9200"
+    "supported are sqlite:/path, a path, memory:name, opensearch://host:9200, "
+    "opensearch+https://host:9200, and for a folder that drivers share file:///path, "
+    "s3a://bucket/path, gs://bucket/path, abfss://container@account/path and hdfs://host/path"
 )
+_FOLDERS = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs", "file")
 
 _MOST = 32
 """Maximum of open stores of one type: the most recently used. Each has its own connections."""
 
 _memory: dict[str, MemoryStore] = {}
+_folders: dict[str, FolderStore] = {}
 _lock = Lock()
 
 
 def open_store(
-    url: str, *, access: Callable[[str], Access] = Access.of, kept: int = KEPT
+    url: str,
+    *,
+    access: Callable[[str], Access] = Access.of,
+    objects: Callable[[str], Objects] = ObstoreObjects,
+    kept: int = KEPT,
+    ttl: float = 0.0,
 ) -> IndexStore:
-    """Return the store at `memory:name`, `sqlite:/path`, `file:/path` (percent-encoded), a path,
-    `opensearch://host:9200` or `opensearch+https://host:9200`.
+    """Return the store at an address.
 
-    `access` returns the credentials for a server. `kept` limits the store's cache of fields, in
-    bytes. A process has one store object for each address (and credentials) of the last 32 opened.
-    No file or connection is opened yet. Raises SettingError for any other address, and for
-    OpenSearch without the extra `opensearch`.
+    This is `memory:name`, `sqlite:/path`, a path, `opensearch://host:9200`,
+    `opensearch+https://host:9200`, or a folder: `file:///path` (percent-encoded), `s3a://`,
+    `gs://`, `abfss://` or `hdfs://`.
+
+    `access` returns the credentials for a server, `objects` opens object storage. `kept` limits the
+    store's cache of fields, in bytes; a query sees the changes of other drivers in a folder `ttl`
+    seconds later at most. A process has one store object for each address (and credentials) of the
+    last 32 opened. No file or connection is opened yet. Raises SettingError for any other address,
+    and for OpenSearch without the extra `opensearch`.
 
     >>> open_store("memory:a") is open_store("memory:a")
     True
@@ -59,11 +75,16 @@ def open_store(
         given = access(address)
         with _lock:
             return _cluster(address, given, kept)
-    if scheme == "file":
-        parts = urlsplit(url)
-        local = parts.netloc in ("", "localhost") and not parts.query and not parts.fragment
-        rest = unquote(parts.path) if local else ""
-    elif scheme == "sqlite" and rest.startswith("//"):
+    if scheme in _FOLDERS:
+        address = _folder_address(url)
+        with _lock:
+            if address not in _folders:
+                found = FolderStore(objects(address), replica_of(address), ttl=ttl, kept=kept)
+                _folders[address] = found
+                while len(_folders) > _MOST:
+                    del _folders[next(iter(_folders))]
+            return _folders[address]
+    if scheme == "sqlite" and rest.startswith("//"):
         # SQLAlchemy writes sqlite:///path; sqlite://host is not supported.
         rest = rest[2:] if rest.startswith("///") else ""
     elif scheme not in ("", "sqlite"):
@@ -75,6 +96,42 @@ def open_store(
     path = Path(rest).absolute()
     with _lock:
         return _file(path, kept)
+
+
+def _folder_address(url: str) -> str:
+    """Return the address of a folder in one form; raise SettingError."""
+    parts = urlsplit(url)
+    named = parts.scheme.lower() == "file" or bool(parts.netloc)
+    if parts.query or parts.fragment or parts.password or not named:
+        raise SettingError(
+            f"spark.skipping.store: {_mask_user(url)!r} is not the address of a folder; "
+            f"{_SUPPORTED}"
+        )
+    if parts.scheme.lower() != "file":
+        return url.rstrip("/")
+    path = Path(unquote(parts.path))
+    if (
+        parts.netloc not in ("", "localhost")
+        or not path.is_absolute()
+        or _NO_PATH.search(str(path))
+    ):
+        raise SettingError(
+            f"spark.skipping.store: {_mask_user(url)!r} is not a local folder; {_SUPPORTED}"
+        )
+    if path.is_file():
+        raise SettingError(
+            f"spark.skipping.store: {path} is a file, but file: names a folder that drivers share. "
+            f"For an SQLite store, set it to sqlite:{path}"
+        )
+    return path.as_uri()
+
+
+def replica_of(address: str) -> Path:
+    """Return the SQLite file in which this user's drivers on this host keep a folder's replica."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = given if given.is_absolute() else Path.home() / ".cache"
+    name = hashlib.sha256(address.encode()).hexdigest()[:32]
+    return base / "lakehouse-file-skipping" / "replicas" / f"{name}.sqlite"
 
 
 def missing_folder(store: IndexStore) -> Path | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from skipping.stores.sqlite.permissions import check_folder_permissions
 
 _TIMEOUT = timedelta(seconds=30)  # of a request with its repetitions
 _REQUESTS = 16  # at once
+_EXPIRE = 900.0  # seconds after which credentials are requested again
 _PROTECTED = re.compile(r"[^ -~]")
 
 
@@ -84,14 +86,18 @@ def get_all(objects: Objects, wanted: Mapping[str, int]) -> dict[str, bytes | No
 class ObstoreObjects:
     """The objects below an address that `obstore` can open: S3, Google, Azure, a local folder.
 
-    `options` are those of Rust's object_store, with credentials. Raises SettingError.
+    `options` are those of Rust's object_store, with credentials; a function is called again when
+    they may have expired. Without options, the environment has them.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
         self._url = url.rstrip("/")
-        self._options = dict(options or {})
+        self._options = options
         self._folder = local_folder(url)
         self._opened: Any = None
+        self._opened_at = 0.0
 
     def __reduce__(self) -> tuple[object, ...]:
         return ObstoreObjects, (self._url, self._options)
@@ -151,16 +157,14 @@ class ObstoreObjects:
             if not self._folder.exists():
                 raise FileNotFoundError(str(self._folder))
             check_folder_permissions(self._folder)
-        if self._opened is None:
-            retry = {"max_retries": 5, "retry_timeout": _TIMEOUT}
-            more: dict[str, Any] = {"retry_config": retry}
+        if self._opened is None or time.monotonic() - self._opened_at > _EXPIRE:
+            more: dict[str, Any] = {}
             if self._folder is None:
-                more |= {"client_options": {"timeout": "30s", "connect_timeout": "5s"}}
-                if self._options:
-                    more |= {"config": self._options}
-            else:
-                more = {}
-            self._opened = from_url(self._url, **more)
+                more["retry_config"] = {"max_retries": 5, "retry_timeout": _TIMEOUT}
+                more["client_options"] = {"timeout": "30s", "connect_timeout": "5s"}
+                if given := self._options() if callable(self._options) else self._options:
+                    more["config"] = dict(given)
+            self._opened, self._opened_at = from_url(self._url, **more), time.monotonic()
         return self._opened
 
     @contextmanager

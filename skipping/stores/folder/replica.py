@@ -12,7 +12,7 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class Position:
 class Followed:
     """An index in a replica: its manifest, the objects not loaded, and the sketches in use."""
 
-    manifest: Manifest = Manifest()
+    manifest: Manifest = field(default_factory=Manifest)
     missing: frozenset[str] = frozenset()
     in_use: frozenset[str] = frozenset()
 
@@ -323,7 +323,8 @@ def within(ordinals: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bo
         return np.zeros(len(ordinals), np.bool_)
     firsts, lasts = np.array(sorted(ranges), np.int64).T
     at = np.searchsorted(firsts, ordinals, side="right") - 1
-    return (at >= 0) & (ordinals <= lasts[at])
+    inside: npt.NDArray[np.bool_] = (at >= 0) & (ordinals <= lasts[at])
+    return inside
 
 
 def _is_next(commit: Commit, position: Position | None) -> bool:

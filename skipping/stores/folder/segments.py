@@ -78,7 +78,7 @@ def read_part(part: Part, data: bytes, rows: int) -> pa.Table:
     wanted = set(IDENTITY.names if part.identities else ["ordinal"])
     if (
         len(table) != rows
-        or set(sketches(names - set(IDENTITY.names))) != set(part.sketches)
+        or set(sketches(list(names - set(IDENTITY.names)))) != set(part.sketches)
         or names & set(IDENTITY.names) != wanted
         or table.schema.field("ordinal").type != pa.int64()
         or table["ordinal"].null_count

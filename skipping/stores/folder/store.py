@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ class FolderStore(RecordStore[IndexRow]):
         generation: Generation | None = None,
     ) -> Sequence[BitMap]:
         deadline = time.monotonic() + timeout
+        self._refresh(timeout)
         wanted = sorted({test.sketch for test in tests})
         if any(self._missing(index, wanted)):
             # What does not arrive in time is unknown to this query, and there for the next.
@@ -380,7 +382,7 @@ class FolderStore(RecordStore[IndexRow]):
             commit = make(self._replica.position())
             if commit is None:
                 return
-            if self._replica.publish(commit, tables or {}, lambda: self._create(commit)):
+            if self._replica.publish(commit, tables or {}, partial(self._create, commit)):
                 break
             if time.monotonic() > deadline:
                 raise StoreError(f"{self.location} is being written all the time: try again later")

@@ -1,4 +1,4 @@
-"""The folder store: two drivers, writers that end at any request, lost responses, forged objects."""
+"""The folder store: two drivers, failing requests, lost responses, forged objects."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +144,10 @@ def test_a_writer_that_ends_at_any_request_leaves_all_or_nothing(
         objects.requests.clear()
         objects.fails_at, objects.answered = fails_at, answered
         steps = (
-            lambda: writer.reserve("i", 2),
-            lambda: writer.write("i", entries([2, 3], bounds([3, 4])), revision=1),
-            lambda: writer.report("i", State("active", 7)),
-            lambda: writer.remove("i", pa.array([0])),
+            partial(writer.reserve, "i", 2),
+            partial(writer.write, "i", entries([2, 3], bounds([3, 4])), revision=1),
+            partial(writer.report, "i", State("active", 7)),
+            partial(writer.remove, "i", pa.array([0])),
         )
         failed = False
         for step in steps:
