@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Damaged, NoStore, StoreError
+from providers.errors import Conflict, Damaged, NoStore, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, Versioned
 from skipping.stores import Catalogue, Generation, OnProgress
@@ -62,6 +62,8 @@ class FolderStore(RecordStore[IndexRow]):
         self._kept = kept
         self._lock = Lock()
         self._flights = SingleFlight[bool]()
+        self._exists = False
+        self._loaded: set[tuple[IndexId, str]] = set()  # since the log was read last
         self._read_at = -float("inf")
         self._confirmed_at = -float("inf")
 
@@ -168,7 +170,11 @@ class FolderStore(RecordStore[IndexRow]):
         on_progress: OnProgress | None = None,
     ) -> Catalogue:
         self._refresh(timeout)
-        self._ensure(index, [IDENTITIES, *sketches(fields)])
+        wanted = [IDENTITIES, *sketches(fields)]
+        if timeout is None:
+            self._ensure(index, wanted)
+        elif not self._load_within(index, wanted, timeout):
+            raise StoreError(f"{self.location} did not answer within {timeout} s")
         return self._replica.catalogue(
             index, since=since, fields=fields, timeout=timeout, on_progress=on_progress
         )
@@ -200,14 +206,9 @@ class FolderStore(RecordStore[IndexRow]):
     ) -> Sequence[BitMap]:
         deadline = time.monotonic() + timeout
         self._refresh(timeout)
-        wanted = sorted({test.sketch for test in tests})
-        if any(self._missing(index, wanted)):
-            # What does not arrive in time is unknown to this query, and there for the next.
-            self._flights.result(
-                ("load", index, *wanted),
-                lambda: self._ensure(index, wanted),
-                timeout=_SHARE * (deadline - time.monotonic()),
-            )
+        wanted = sorted({IDENTITIES} | {test.sketch for test in tests})
+        # What does not arrive in time is unknown to this query, and there for the next.
+        self._load_within(index, wanted, _SHARE * (deadline - time.monotonic()))
         return self._replica.find_prunable(
             index,
             tests,
@@ -233,12 +234,14 @@ class FolderStore(RecordStore[IndexRow]):
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
         elif age > self._ttl:
             self._flights.result("follow", self._follow, timeout=0)
-        if self._replica.position() is None:
+        self._exists = self._exists or self._replica.position() is not None
+        if not self._exists:
             raise NoStore(f"the store {self.location} does not exist: create the index again")
 
     def _follow(self) -> bool:
         """Apply the commits that the replica does not have."""
         with self._lock:
+            self._loaded.clear()
             self._advance()
         return True
 
@@ -322,6 +325,13 @@ class FolderStore(RecordStore[IndexRow]):
             if part.identities or wanted is None or set(part.sketches) & set(wanted):
                 yield rows, part
 
+    def _load_within(self, index: IndexId, wanted: Sequence[str], seconds: float) -> bool:
+        """Do what `_ensure` does, in the background after this time; return whether it is done."""
+        if all((index, name) in self._loaded for name in wanted):
+            return True
+        work = partial(self._ensure, index, wanted)
+        return bool(self._flights.result(("load", index, *wanted), work, timeout=seconds))
+
     def _ensure(self, index: IndexId, wanted: Collection[str] | None) -> bool:
         """Load the objects of these sketches, and keep them up to date; raise StoreError."""
         missing = list(self._missing(index, wanted))
@@ -330,6 +340,7 @@ class FolderStore(RecordStore[IndexRow]):
         if not used <= followed.in_use:
             self._replica.use(index, used)
         if not missing:
+            self._loaded |= {(index, name) for name in used}
             return True
         with self._lock:
             for attempt in range(2):
@@ -372,14 +383,21 @@ class FolderStore(RecordStore[IndexRow]):
         `make` gets the position in the log from which it may read: what it reads is not older, and
         if it is newer, the commit is refused.
         """
-        deadline, pause = time.monotonic() + _PATIENCE, 0.005
+        deadline, pause, is_newest = time.monotonic() + _PATIENCE, 0.005, False
         with self._lock:
             if self._replica.position() is None or (
                 time.monotonic() - self._confirmed_at > _CONFIRMED
             ):
                 self._advance()
         while True:
-            commit = make(self._replica.position())
+            try:
+                commit = make(self._replica.position())
+            except Conflict:
+                if is_newest:
+                    raise
+                is_newest = True  # another driver may have written what this one expects
+                self._follow()
+                continue
             if commit is None:
                 return
             if self._replica.publish(commit, tables or {}, partial(self._create, commit)):
