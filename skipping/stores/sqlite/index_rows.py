@@ -11,11 +11,12 @@ import json
 import sqlite3
 import zlib
 from array import array
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from providers.errors import Damaged
-from skipping.model.definition import Definition, IndexId, Revision
+from skipping.model.definition import Definition, IndexId, Revision, TableId
 from skipping.stores import Generation
 from skipping.stores.index_record import IndexRecord, require_record
 
@@ -127,6 +128,21 @@ def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | No
     return None if found is None or found.definition is None else found
 
 
+def find_live_record(connection: sqlite3.Connection, table: TableId) -> IndexRow | None:
+    """Return the record of a table's live index; None if it has no valid one."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS}, checksum FROM index_ WHERE table_ = ? AND NOT dropped", (_key(table),)
+    ).fetchone()
+    with suppress(Damaged):  # it is listed with the error
+        if row is not None and (record := _parse_row(row)).is_of(table):
+            return record
+    return None
+
+
+def _key(table: TableId) -> str:
+    return json.dumps([table.format, table.id, table.root])
+
+
 def read_record(
     connection: sqlite3.Connection, index: IndexId, *, erased: bool = False
 ) -> IndexRow:
@@ -149,8 +165,7 @@ def define(
     connection: sqlite3.Connection, definition: Definition, expect: Revision | None
 ) -> Revision:
     """Write a definition if its revision still is `expect`; raise Conflict if not."""
-    table = definition.table
-    key = json.dumps([table.format, table.id, table.root])
+    key = _key(definition.table)
     record = _find(connection, definition.index)
     if record is None:
         (id,) = connection.execute("SELECT ifnull(max(id), 0) + 1 FROM index_").fetchone()
