@@ -18,7 +18,6 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.ScanNotes;
-import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.AskedLeaves;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
@@ -164,10 +163,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_LATER -> {
-            boolean collects = runs && areDue(keys);
-            if (collects) filters.addAll(collect(node, read, keys));
             ScanPruning pruning = scans.pruning(read, filters, keys, top);
-            if (collects) pruning.skipCollection();
+            if (runs && areDue(keys)) pruning.collect(plan, node);
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);
           }
@@ -198,13 +195,6 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       TopRows top = isFinal ? tops.get(CometNodes.original(node)) : null;
       boolean canUse = top != null && scans.client().isOn() && scans.statistics().know(read, top);
       return canUse ? top : null;
-    }
-
-    /** Collects keys, and returns the conditions for the tuples among them. */
-    private List<Expression> collect(SparkPlan node, ScanSource read, List<JoinKeySet> keys) {
-      JoinKeySet.collect(keys, scans.statistics().composites(read), scans.client());
-      keys.forEach(set -> set.discardUnlessSameBroadcast(plan, node));
-      return TupleKeys.conditions(keys, scans.client().maxBytes());
     }
 
     private void recordPredicates(SparkPlan scan, ScanSource read, List<Expression> filters) {
