@@ -1,9 +1,11 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -113,6 +115,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   private final class Pass {
     private final SparkPlan plan;
     private final Map<SparkPlan, TopRows> tops = new IdentityHashMap<>();
+    /** Scans whose pruning failed. A second try, without the filter above, would hide the reason. */
+    private final Set<SparkPlan> failed = Collections.newSetFromMap(new IdentityHashMap<>());
 
     Pass(SparkPlan plan) {
       this.plan = plan;
@@ -148,6 +152,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         this fails, by none. */
     private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keys) {
       SparkPlan node = scan.node();
+      if (failed.contains(node)) return node;
       try {
         ScanSource read = scan.read();
         List<Expression> filters = scan.filters(above);
@@ -170,6 +175,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           }
         };
       } catch (Throwable failure) {
+        failed.add(node);
         keys.clear(); // they may not be the join's own
         return ScanNotes.setUnprunedReason(node, FAILED + Failures.forgive(failure));
       }
