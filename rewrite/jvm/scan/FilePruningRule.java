@@ -141,20 +141,20 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     private SparkPlan replace(SparkPlan node) {
       if (node instanceof FilterExec filter) return replaceFilter(filter);
       if (CometNodes.condition(node) != null) {
-        return pruneBelow(node, new ArrayList<>(), new ArrayList<>());
+        return pruneBelow(node, new ArrayList<>(), List.of());
       }
       PhysicalScan scan = scans.of(node);
       return scan == null || scan.isPruned() ? node : replaceScan(scan);
     }
 
     /** Prunes a scan by the conditions directly above it, and by keys: those in a filter above, and
-        those that the scan has itself, which are added. The caller filters rows by all of them; if
-        this fails, by none. */
-    private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keys) {
+        those that the scan has itself. */
+    private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keysAbove) {
       SparkPlan node = scan.node();
       if (failed.contains(node)) return node;
       try {
         ScanSource read = scan.read();
+        List<JoinKeySet> keys = new ArrayList<>(keysAbove);
         List<Expression> filters = scan.filters(above);
         if (read != null) {
           recordPredicates(node, read, filters);
@@ -176,7 +176,6 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         };
       } catch (Throwable failure) {
         failed.add(node);
-        keys.clear(); // they may not be the join's own
         return ScanNotes.setUnprunedReason(node, FAILED + Failures.forgive(failure));
       }
     }
@@ -236,10 +235,12 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           keys.add(set);
         }
       }
-      boolean hasKeys = !keys.isEmpty();
       SparkPlan child = pruneBelow(filter.child(), takeDeterministic(remaining), keys);
-      if (!hasKeys && child == filter.child()) return filter;
-      remaining.addAll(createRowFilters(keys));
+      if (child != filter.child()) {
+        remaining.addAll(createRowFilters(child));
+      } else if (keys.isEmpty()) {
+        return filter;
+      }
       return remaining.isEmpty() ? child : filter.copy(Conditions.conjunction(remaining), child);
     }
 
@@ -280,18 +281,17 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     /** Prunes a scan without a filter above. */
     private SparkPlan replaceScan(PhysicalScan scan) {
-      List<JoinKeySet> keys = new ArrayList<>();
-      SparkPlan out = prune(scan, new ArrayList<>(), keys);
-      List<Expression> rows = out == scan.node() ? List.of() : createRowFilters(keys);
+      SparkPlan out = prune(scan, new ArrayList<>(), List.of());
+      List<Expression> rows = out == scan.node() ? List.of() : createRowFilters(out);
       return rows.isEmpty() ? out : new FilterExec(Conditions.conjunction(rows), out);
     }
 
-    /** Returns conditions that drop rows without a partner before they are shuffled. A join in the
-        same stage drops them itself, with the same broadcast. */
-    private List<Expression> createRowFilters(List<JoinKeySet> keys) {
+    /** Returns conditions that drop the rows of a pruned scan that have no partner before they are
+        shuffled. A join in the same stage drops them itself, with the same broadcast. */
+    private List<Expression> createRowFilters(SparkPlan pruned) {
       List<Expression> out = new ArrayList<>();
       if (!(plan instanceof ShuffleExchangeLike)) return out;
-      for (JoinKeySet set : keys) {
+      for (JoinKeySet set : keysOf(pruned)) {
         if (!set.dropsRows() || set.isBroadcast() && hasJoin(plan)) continue;
         try {
           out.add(RuntimeRowFilter.rows(set.column(), set.values()));
@@ -300,6 +300,12 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         }
       }
       return out;
+    }
+
+    /** Returns the keys of a pruned scan, which may be below filters and projections. */
+    private List<JoinKeySet> keysOf(SparkPlan pruned) {
+      PhysicalScan scan = scans.of(pruned);
+      return scan == null ? keysOf(pruned.children().head()) : scan.pruning().keys();
     }
   }
 
