@@ -155,6 +155,35 @@ class TestWhatCannotBe:
             "and set JAVA_HOME to it"
         )
 
+    @pytest.mark.parametrize(
+        ("program", "mode", "why"),
+        [
+            (b"#!/bin/sh\n", 0o644, "Permission denied"),
+            (b"\x7fELF of another processor", 0o755, "Exec format error"),
+        ],
+    )
+    def test_a_java_that_cannot_run(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: bytes, mode: int, why: str
+    ) -> None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_bytes(program)
+        java.chmod(mode)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert self.refusal() == (
+            f"{java} cannot run ({why}): install a JDK 17 or 21 and set JAVA_HOME to it"
+        )
+
+    def test_a_java_that_prints_other_bytes(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        java = tmp_path / "bin" / "java"
+        java.parent.mkdir()
+        java.write_text("#!/bin/sh\nprintf '\\377' >&2\n")
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert "does not print its version" in self.refusal()
+
 
 class TestAnotherRelease:
     """What is needed changes here, since a process loads only one release."""
