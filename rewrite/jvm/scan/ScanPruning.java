@@ -5,7 +5,9 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
@@ -147,7 +149,12 @@ public final class ScanPruning {
       JoinKeySet.collect(missing, composites, client);
     }
     List<Expression> late = ScalarSubqueries.of(filters);
-    List<Expression> values = late.stream().map(ScalarSubqueries::resolve).toList();
+    Map<ExprId, ScalarSubquery> running =
+        late.stream().anyMatch(ScalarSubqueries::isReplaced)
+            ? ScanFinder.findRunningSubqueries()
+            : Map.of();
+    List<Expression> values =
+        late.stream().map(each -> ScalarSubqueries.resolve(each, running)).toList();
     List<Expression> all = new ArrayList<>(filters);
     all.removeAll(late);
     all.addAll(values);
