@@ -349,6 +349,6 @@ def test_explain_shows_that_pruning_failed(spark: SparkSession) -> None:
     report = classes.new("observe.ScanReport", client.budgets(), scans, rule)
     plan = spark.sql("SELECT * FROM t WHERE k = 3")._jdf.queryExecution().sparkPlan()
     with settings(spark, {"spark.skipping.mode": "fallback"}):
-        (scan,) = json.loads(report.foresee(plan))
+        (scan,) = json.loads(report.foresee(rule.apply(plan)))
     assert scan["reason"].startswith("pruning it failed: NullPointerException"), scan
     drop(spark, "t")
