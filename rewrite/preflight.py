@@ -193,8 +193,15 @@ def require_java() -> None:
     if java is None or not Path(java).exists():
         where = f"at {java}, where JAVA_HOME points" if home else "on the PATH"
         raise SessionError(f"no Java {where}: install a JDK 17 or 21, or set JAVA_HOME to one")
-    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "([^"]*)', output)
+    try:
+        run = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise SessionError(
+            f"{java} cannot run ({error.strerror}): install a JDK 17 or 21 and set JAVA_HOME to it"
+        ) from None
+    version = re.search(r'version "([^"]*)', run.stderr)
     _require_java_release(version[1] if version else "", java, require_spark())
 
 

@@ -122,8 +122,8 @@ class Answers:
         deadline: float,
     ) -> bytes:
         began = time.monotonic()
-        indexed = lookup.definitions(timeout=_remaining_seconds(deadline))
-        definition = indexed.get(TableId(*header[protocol.TABLE].split("\n")))
+        table = TableId(*header[protocol.TABLE].split("\n"))
+        definition = lookup.definition(table, timeout=_remaining_seconds(deadline))
         if definition is None:
             return _message({protocol.REASON: "the table has no index"})
         reader = Reader(buffers, definition.columns)

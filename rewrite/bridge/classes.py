@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,26 @@ class Classes:
 
     def load_formats(self, java: Any, jars: Iterable[str | Path]) -> None:
         """Add jars with table formats, and find the formats anew; raises SessionError."""
+        known = set(map(str, self._loader.getURLs()))
+        urls = {}
         for jar in map(Path, jars):
             if not jar.is_file():
                 raise SessionError(f"{jar} in jars is not a file")
-            url = self._gateway.jvm.java.io.File(str(jar)).toURI().toURL()
-            if str(url) not in map(str, self._loader.getURLs()):
-                self._loader.addURL(url)
+            if not zipfile.is_zipfile(jar):
+                raise SessionError(f"{jar} in jars is not a jar, or is damaged")
+            url = _url(self._gateway, jar)
+            if str(url) not in known:
+                urls[str(url)] = url
         try:
+            if urls:
+                # A loader never forgets a jar, so another one tries to load the formats first.
+                trial = _new_loader(self._gateway, list(urls.values()), self._loader)
+                try:
+                    java.loadFormats(trial)
+                finally:
+                    trial.close()
+                for url in urls.values():
+                    self._loader.addURL(url)
             java.loadFormats(self._loader)
         except Py4JJavaError as error:
             raise SessionError(
@@ -79,17 +92,31 @@ def _load(gateway: Any, jar: Path) -> Any:
     jvm = gateway.jvm
     # Table formats are in the loader that spark.jars and spark.jars.packages fill, the thread's.
     parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    urls = gateway.new_array(jvm.java.net.URL, 1)
-    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-    loader = jvm.org.apache.spark.util.MutableURLClassLoader(urls, parent)
+    loader = _new_loader(gateway, [_url(gateway, jar)], parent)
     _require_release(loader, jar)
     return loader
 
 
+def _url(gateway: Any, jar: Path) -> Any:
+    return gateway.jvm.java.io.File(str(jar)).toURI().toURL()
+
+
+def _new_loader(gateway: Any, urls: Sequence[Any], parent: Any) -> Any:
+    array = gateway.new_array(gateway.jvm.java.net.URL, len(urls))
+    for i, url in enumerate(urls):
+        array[i] = url
+    return gateway.jvm.org.apache.spark.util.MutableURLClassLoader(array, parent)
+
+
 def _require_release(loader: Any, jar: Path) -> None:
     """Raise SessionError if Spark was started with a jar of another release."""
-    with zipfile.ZipFile(jar) as archive:
-        ours = archive.read(_DIGEST)
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            ours = archive.read(_DIGEST)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise SessionError(
+            f"{jar} is damaged ({error}): install lakehouse-file-skipping again"
+        ) from None
     found = loader.getResource(_DIGEST)  # in Spark's jars first, as for classes
     if bytes(found.openStream().readAllBytes()) != ours:
         where = str(found).partition("!")[0].removeprefix("jar:file:")

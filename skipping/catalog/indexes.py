@@ -61,7 +61,7 @@ class Indexes:
             if not settings.enabled or not io.is_at(id.root):
                 return None
             lookup = shared_lookup(self._store, settings)
-            return lookup.definitions(timeout=settings.timeout).get(id)
+            return lookup.definition(id, timeout=settings.timeout)
         except SkippingError as error:
             self._warn(error)
             return None

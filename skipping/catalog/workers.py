@@ -132,31 +132,36 @@ class Workers:
     def ask(self, job: Job, do: str, *parts: bytes, seconds: float | None = None) -> Message:
         """Return the worker's response to a request: "mode", "plan" or "tasks".
 
-        Raises Refused if the worker refuses, dies, or reaches a limit.
+        If a worker dies that has already answered, a new one gets the request. Raises Refused if
+        the worker refuses or reaches a limit, or if a new worker dies.
         """
         deadline = time.monotonic() + (self.bounds.seconds if seconds is None else seconds)
-        with self._worker(job, deadline) as worker:
-            is_new = worker.version != job.version
-            given = (*parts, job.metadata) if is_new else parts
-            try:
-                worker.channel.send({"do": do, "metadata": is_new}, given, deadline=deadline)
-                worker.version = job.version
-                answer, made = self._answer(worker.channel, job, deadline)
-            except BaseException as error:
-                self._end(worker)
-                if not isinstance(error, Ended):
-                    raise
-                if time.monotonic() >= deadline:
-                    raise refuse_plan("reading the table's metadata takes too long") from error
-                message = f"the process that read the table's metadata ended: {error}"
-                log.warning("worker ended: reason=%s", error)
-                raise Refused(500, "ServiceFailureException", message) from error
-            if "exhausted" in answer:
-                self._end(worker)
-                raise refuse_plan("reading the table's metadata takes too much memory")
-        if "refused" in answer:
-            raise _read_refusal(answer["refused"])
-        return answer, made
+        while True:
+            with self._worker(job, deadline) as worker:
+                is_reused = bool(worker.version)
+                is_new = worker.version != job.version
+                given = (*parts, job.metadata) if is_new else parts
+                try:
+                    worker.channel.send({"do": do, "metadata": is_new}, given, deadline=deadline)
+                    worker.version = job.version
+                    answer, made = self._answer(worker.channel, job, deadline)
+                except BaseException as error:
+                    self._end(worker)
+                    if not isinstance(error, Ended):
+                        raise
+                    if time.monotonic() >= deadline:
+                        raise refuse_plan("reading the table's metadata takes too long") from error
+                    log.warning("worker ended: reason=%s", error)
+                    if is_reused:  # perhaps the machine ran out of memory: a new one can answer
+                        continue
+                    message = f"the process that read the table's metadata ended: {error}"
+                    raise Refused(500, "ServiceFailureException", message) from error
+                if "exhausted" in answer:
+                    self._end(worker)
+                    raise refuse_plan("reading the table's metadata takes too much memory")
+            if "refused" in answer:
+                raise _read_refusal(answer["refused"])
+            return answer, made
 
     def _answer(self, channel: Channel, job: Job, deadline: float) -> Message:
         """Return the response, after serving the worker's own requests for files and lookups."""
@@ -253,13 +258,18 @@ class Workers:
         number = next(self._numbers)
         bounds = self.bounds
         order = {"start": number, "memory": bounds.memory, "files": bounds.files}
-        try:
-            line = self._begin().fork({**order, "page": bounds.page, "idle": bounds.idle})
-        except (OSError, subprocess.SubprocessError) as error:
-            self._lose_starter()
-            raise Refused(
-                503, "ServiceUnavailableException", "a worker process cannot be started"
-            ) from error
+        while True:
+            was_ready = self._starter is not None and self._starter.is_ready
+            try:
+                line = self._begin().fork({**order, "page": bounds.page, "idle": bounds.idle})
+                break
+            except (OSError, subprocess.SubprocessError) as error:
+                self._lose_starter()
+                if was_ready:  # it has died since: start another one
+                    continue
+                raise Refused(
+                    503, "ServiceUnavailableException", "a worker process cannot be started"
+                ) from error
         worker = _Worker(number, caller, Channel(line, _ANSWER), time.monotonic())
         self._workers[key] = worker
         return worker
@@ -343,12 +353,12 @@ class _Starter:
             )
         finally:
             theirs.close()
-        self._is_ready = False
+        self.is_ready = False
 
     def fork(self, order: Mapping[str, Any]) -> socket.socket:
-        if not self._is_ready:
+        if not self.is_ready:
             self._await_acknowledgement()
-            self._is_ready = True
+            self.is_ready = True
         ours, theirs = socket.socketpair()
         try:
             socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno()])
@@ -361,7 +371,7 @@ class _Starter:
         return ours
 
     def end(self, number: int) -> None:
-        if self._is_ready:
+        if self.is_ready:
             self._control.sendall(json.dumps({"end": number}).encode())
             self._await_acknowledgement()
 
@@ -371,7 +381,7 @@ class _Starter:
 
     def close(self) -> None:
         self._control.close()
-        if not self._is_ready:  # it has no worker yet
+        if not self.is_ready:  # it has no worker yet
             self._process.kill()
         try:
             self._process.wait(5)

@@ -165,8 +165,8 @@ def find_live_index(
 ) -> Versioned[Definition] | None:
     """Return the live index of a table, or else of an earlier table with its name.
 
-    `likely` is an index id to try first; if it is the table's, other indexes are not listed. Raises
-    StoreError, at the latest after `timeout` seconds.
+    `likely` is an index id to try first. Other indexes are listed only if the table has none.
+    Raises StoreError, at the latest after `timeout` seconds.
     """
     until = None if timeout is None else time.monotonic() + timeout
     try:
@@ -174,15 +174,17 @@ def find_live_index(
         if there is not None and there.value.table == table.id and _is_sound(there.value):
             return there
         timeout = None if until is None else max(0.0, until - time.monotonic())
+        if (now := store.live_definition(table.id, timeout=timeout)) is not None:
+            return now
+        timeout = None if until is None else max(0.0, until - time.monotonic())
         live = [d for d in store.definitions(timeout=timeout) if not d.value.dropped]
     except NoStore:
         return None
     id = table.id
     sound = [d for d in live if d.value.table.format == id.format and _is_sound(d.value)]
-    now = (d for d in sound if d.value.table == id)
     before = (d for d in sound if d.value.name == table.name)
     faulty = (d for d in live if d.value.fault and table.name == d.value.name)
-    return next(chain(now, before, faulty), None)
+    return next(chain(before, faulty), None)
 
 
 def _find_moved_index(

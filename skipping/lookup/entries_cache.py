@@ -99,15 +99,19 @@ class EntriesCache:
             self._complete = {i: loaded for i, loaded in self._complete.items() if i in indexes}
             self._partial = {i: cached for i, cached in self._partial.items() if i in indexes}
 
+    def drop(self, index: IndexId) -> None:
+        """Drop an index: its next use reads all of its entries."""
+        with self._lock:
+            self._complete.pop(index, None)
+            self._partial.pop(index, None)
+
     @contextmanager
     def drop_if_stale(self, index: IndexId) -> Iterator[None]:
         """If the store went back to an older state, drop the entries: the next use reads all."""
         try:
             yield
         except Rewound:
-            with self._lock:
-                self._complete.pop(index, None)
-                self._partial.pop(index, None)
+            self.drop(index)
             raise
 
     def _load(self, index: IndexId, timeout: float | None) -> CachedEntries:

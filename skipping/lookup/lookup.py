@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import OrderedDict
@@ -27,6 +28,7 @@ from skipping.stores import IndexStore
 from skipping.stores.entries import bitmap_of
 from skipping.stores.fork_safety import Lock
 
+_MAX_TABLES = 4096  # whose definitions are cached one by one
 _MAX_SHARED = 8  # lookups that the process shares; each caches the files of its indexes
 
 _shared: OrderedDict[Hashable, Lookup] = OrderedDict()
@@ -89,6 +91,7 @@ class Lookup:
         self._values = values
         self._clock = clock
         self._definitions: tuple[float, dict[TableId, Definition]] | None = None
+        self._by_table: dict[TableId, tuple[float, Definition | None]] = {}
         self.on_change: Callable[[], object] = lambda: None
         _lookups.add(self)
 
@@ -105,6 +108,9 @@ class Lookup:
     def expire(self) -> None:
         """Read the store again at the next use, even if `ttl` is not over."""
         self._definitions = None
+        # A copy, because other threads add tables meanwhile.
+        cached = self._by_table.copy()
+        self._by_table = {table: (-math.inf, found) for table, (_, found) in cached.items()}
         self.entries.expire()
         self.on_change()
 
@@ -122,6 +128,28 @@ class Lookup:
         live = {each.table: each for each in stored if each.enabled and not each.dropped}
         self._definitions = self._clock(), live
         self.entries.retain({each.index for each in live.values()})
+        return live
+
+    def definition(self, table: TableId, *, timeout: float | None = None) -> Definition | None:
+        """Return the live index of a table, or None, without reading those of other tables.
+
+        Raises StoreError as `definitions` does.
+        """
+        listed, now = self._definitions, self._clock()
+        if listed is not None and now - listed[0] < self._ttl:
+            return listed[1].get(table)
+        cached_at, cached = self._by_table.get(table, (-math.inf, None))
+        if now - cached_at < self._ttl:
+            return cached
+        if not table.is_sound:  # its writers choose an id, which must not fill the cache
+            return None
+        stored = self.store.live_definition(table, timeout=timeout)
+        live = stored.value if stored is not None and stored.value.enabled else None
+        if cached is not None and (live is None or live.index != cached.index):
+            self.entries.drop(cached.index)
+        if len(self._by_table) >= _MAX_TABLES:
+            self._by_table = {}
+        self._by_table[table] = self._clock(), live
         return live
 
     def find(

@@ -57,6 +57,11 @@ class TableId:
     root: str
 
     @property
+    def is_sound(self) -> bool:
+        """Whether a stored definition can have it: not with long parts or control characters."""
+        return all(part == "" or _is_name(part) for part in (self.format, self.id, self.root))
+
+    @property
     def has_log(self) -> bool:
         """Whether a log defines the table's columns; without one, a reader may pass any schema."""
         return self.format != "parquet"
@@ -269,9 +274,7 @@ class Definition:
                 raise DefinitionError(
                     f"column {column.name!r:.100}: its identity or type does not match its parts"
                 )
-        if not all(map(_is_name, texts)) or not all(
-            part == "" or _is_name(part) for part in asdict(self.table).values()
-        ):
+        if not all(map(_is_name, texts)) or not self.table.is_sound:
             raise DefinitionError(
                 "a name of the table, a column or an expression is empty, has control characters, "
                 f"or has more than {_LONGEST_NAME:,} characters"

@@ -34,7 +34,7 @@ from pyroaring import BitMap
 
 from providers.errors import NoStore
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, State, TableId, Versioned
 from skipping.model.lease import Lease
 
 Generation: TypeAlias = int
@@ -140,6 +140,14 @@ class IndexStore(Protocol):
         self, index: IndexId, *, timeout: float | None = None
     ) -> Versioned[Definition] | None:
         """Return the definition of an index, dropped or not; None if it does not exist.
+
+        The cost does not depend on the number of indexes. Raises StoreError as `definitions` does.
+        """
+
+    def live_definition(
+        self, table: TableId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        """Return the definition of the live index of a table; None if it has no valid one.
 
         The cost does not depend on the number of indexes. Raises StoreError as `definitions` does.
         """

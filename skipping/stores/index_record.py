@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, TypeVar
 
 from providers.errors import Conflict, Rewound, StoreError
-from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, State, TableId, Versioned
 from skipping.model.lease import Lease
 from skipping.stores import Generation
 from skipping.stores.entries import ORDINALS
@@ -42,6 +42,13 @@ class IndexRecord:
     next: int = 0
     generation: Generation = 0
     recent: tuple[Generation, ...] = ()
+
+    def is_of(self, table: TableId) -> bool:
+        """Return whether it is the live index of a table, with a valid definition."""
+        if self.definition is None or self.dropped:
+            return False
+        value = self.versioned.value
+        return value.table == table and value.fault is None and not value.dropped
 
     @property
     def versioned(self) -> Versioned[Definition]:

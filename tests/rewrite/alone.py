@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import rewrite
 from providers.errors import SessionError
 from rewrite.bridge.classes import Classes, find_jar
-from rewrite.preflight import ICEBERG_JAR
+from skipping.requirements import require_spark
 
 TABLES = {"delta": "default", "iceberg": "ice.db.deep", "parquet": "default"}
 
@@ -31,7 +31,7 @@ def started(folder: Path, name: str) -> SparkSession:
         "spark.skipping.mode": "strict",
     }
     if name == "iceberg":
-        settings["spark.jars.packages"] = ICEBERG_JAR
+        settings["spark.jars.packages"] = require_spark().iceberg_jar
         settings["spark.sql.catalog.ice"] = "org.apache.iceberg.spark.SparkCatalog"
         settings["spark.sql.catalog.ice.type"] = "hadoop"
         settings["spark.sql.catalog.ice.warehouse"] = str(folder / "ice")

@@ -85,3 +85,18 @@ def test_a_checkout_without_the_jar_names_the_command(
     monkeypatch.setattr(classes, "_JARS", tmp_path)
     with pytest.raises(SessionError, match="make install"):
         classes.find_jar()
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "foreign", "folder"])
+def test_a_jar_that_cannot_be_read_is_named(tmp_path: Path, damage: str) -> None:
+    jar = tmp_path / "file-skipping.jar"
+    if damage == "folder":
+        jar.mkdir()
+    elif damage == "foreign":
+        with zipfile.ZipFile(jar, "w") as archive:
+            archive.writestr("other/Library.class", "")
+    else:
+        content = classes.find_jar().read_bytes()
+        jar.write_bytes(content[: len(content) // 2] if damage == "cut" else b"")
+    with pytest.raises(SessionError, match=f"{jar} is damaged.*install .* again"):
+        classes._require_release(None, jar)

@@ -297,10 +297,13 @@ def test_a_store_that_no_query_names_any_more_is_not_watched(
     now = known.name(spark._jsparkSession.sessionState().conf())
     assert {once, now} <= set(known.names().toArray())
     jvm: Any = spark._jvm
-    field = known.getClass().getDeclaredField("used")
+    field = known.getClass().getDeclaredField("names")
     field.setAccessible(True)
-    ago = jvm.java.lang.System.nanoTime() - 601 * 10**9
-    field.get(known).put(once, jvm.java.lang.Long.valueOf(ago))
+    (make,) = known.getClass().getDeclaredClasses()[0].getDeclaredConstructors()
+    make.setAccessible(True)
+    values = spark.sparkContext._gateway.new_array(jvm.Object, 2)  # type: ignore[union-attr]
+    values[0], values[1] = once, jvm.java.lang.System.nanoTime() - 601 * 10**9
+    field.get(known).put(known.of(once), make.newInstance(values))
     names = set(known.names().toArray())
     assert once not in names
     assert now in names

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from rewrite.bridge import protocol
 from rewrite.bridge.callbacks import Answers, table_key
 from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import find_hooks
@@ -181,7 +182,7 @@ def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: Spark
 
 
 def _make_source(classes: Classes, reason: str | None) -> Any:
-    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", None)
+    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", False, None)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +238,37 @@ def test_tuples(spark: SparkSession, pairs: None, conf: dict[str, str]) -> None:
     assert (" tuples of pair_dim for (a, b)" in str(found)) is (SMJ.items() <= conf.items())
     cast = "(SELECT bigint(a) AS a, string(b) AS b, n FROM pair_dim) d"
     same_rows(spark, query.replace("pair_dim d", cast), conf=conf)
+
+
+@pytest.mark.parametrize("conf", [SMJ, SMJ | PLAIN], ids=["adaptive", "plain"])
+def test_tuples_come_from_a_hinted_broadcast(
+    spark: SparkSession, pairs: None, conf: dict[str, str]
+) -> None:
+    """Spark broadcasts the dimension anyway, so nothing reads it again for the tuples."""
+    query = """SELECT /*+ BROADCAST(d) */ * FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b
+        WHERE n = 1"""
+    scan = scan_of(same_rows(spark, query, conf=conf), "pairs")
+    assert scan.opened == 2
+    assert [keys.how for keys in scan.keys] == ["from the broadcast"] * 2, str(scan)
+    assert " tuples of pair_dim" not in str(scan)
+
+
+def test_tuples_are_sent_once_if_a_subquery_is_awaited(
+    spark: SparkSession, pairs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    find = Answers._find_prunable
+
+    def record(self: Answers, lookup: Any, header: Any, *rest: Any) -> bytes:
+        sent.append([each[protocol.OP] for each in header[protocol.FILTERS][protocol.OPERANDS]])
+        return find(self, lookup, header, *rest)
+
+    monkeypatch.setattr(Answers, "_find_prunable", record)
+    query = """SELECT f.id FROM pairs f JOIN pair_dim d ON f.a = d.a AND f.b = d.b
+        WHERE d.n = 1 AND f.b >= (SELECT min(n) FROM pair_dim)"""
+    assert scan_of(same_rows(spark, query), "pairs").opened == 2
+    with_tuples = [operands for operands in sent if protocol.OR in operands]
+    assert [operands.count(protocol.OR) for operands in with_tuples] == [1], sent
 
 
 @pytest.mark.parametrize("conf", [SMJ, PLAIN], ids=["sort-merge", "plain"])

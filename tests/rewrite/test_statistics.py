@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import rewrite
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.spark_api import RELEASE, repartition_by_number
 from tests.rewrite.differential import (
@@ -408,6 +409,28 @@ def test_a_value_of_another_type_that_a_subquery_gives(
         assert 1 <= (scan.opened or 0) <= most, f"{condition}\n{scan}"
     spark.sql("DROP SKIPPING INDEX ON converted")
     spark.sql("DROP TABLE converted")
+
+
+@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+def test_a_subquery_that_gives_another_value_again(
+    spark: SparkSession, format: str, tmp_path: Path, conf: dict[str, str]
+) -> None:
+    """Spark computes equal subqueries once, and files are pruned by that value."""
+    calls = tmp_path / "calls"
+
+    def count(_: object) -> int:
+        done = int(calls.read_text()) if calls.exists() else 0
+        calls.write_text(str(done + 1))
+        return 70 * done + 5
+
+    spark.udf.register("next_id", count, "bigint")
+    leg = "SELECT id FROM sorted WHERE id = (SELECT next_id(max(id)) FROM few)"
+    with settings(spark, conf):
+        df = spark.sql(f"{leg} UNION ALL {leg}")
+        assert [row.id for row in df.collect()] == [5, 5]
+        scans = rewrite.explain(df).scans
+    assert {scan.opened for scan in scans if "sorted" in scan.table} == {1}, str(scans)
+    assert calls.read_text() == "1", "nothing is computed twice"
 
 
 def test_a_value_and_keys_together(spark: SparkSession, format: str) -> None:

@@ -25,7 +25,7 @@ import rewrite
 from providers.errors import SessionError
 from rewrite.bridge.classes import Classes, find_jar
 
-folder, format, started = sys.argv[1:]
+folder, format, broken, started = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]")
 if started == "True":
     builder.config("spark.jars", f"{find_jar()},{format}")
@@ -38,6 +38,11 @@ else:
     spark = rewrite.enable(spark)
     with pytest.raises(SessionError, match="none.jar in jars is not a file"):
         rewrite.enable(spark, jars=["none.jar"])
+    with pytest.raises(SessionError, match="a table format cannot be loaded: .*outside.Missing"):
+        rewrite.enable(spark, jars=[broken])
+    with pytest.raises(SessionError, match="store.sqlite in jars is not a jar"):
+        rewrite.enable(spark, jars=[folder + "/store.sqlite"])
+    spark = rewrite.enable(spark)
     spark = rewrite.enable(spark, jars=[format])
 path = folder + "/table"
 spark.range(800).selectExpr("id", "id div 100 AS p").repartitionByRange(8, "p").write.parquet(path)
@@ -64,8 +69,11 @@ def test_a_format_from_outside_prunes(tmp_path: Path, started: bool) -> None:
         for path in (tmp_path / "classes").rglob("*.class"):
             archive.write(path, path.relative_to(tmp_path / "classes"))
         archive.writestr(SERVICE, "outside.OutsideFormat\n")
+    with zipfile.ZipFile(tmp_path / "broken.jar", "w") as archive:
+        archive.writestr(SERVICE, "outside.Missing\n")
+    jars = [str(tmp_path / name) for name in ("format.jar", "broken.jar")]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), str(tmp_path / "format.jar"), str(started)],
+        [sys.executable, "-c", PROGRAM, str(tmp_path), *jars, str(started)],
         capture_output=True,
         text=True,
         cwd=tmp_path,

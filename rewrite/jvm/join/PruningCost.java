@@ -132,7 +132,7 @@ final class PruningCost {
     KeySource source =
         KeySource.of(
             side.name(), shape(side, copies), overhead(side), copies, side.nonRepeatableReason(),
-            side.join());
+            side.join(), side.isBroadcast());
     return side.keys()
         .createFilter(key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
   }

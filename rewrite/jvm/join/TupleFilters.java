@@ -46,7 +46,8 @@ final class TupleFilters {
       if (!(Conditions.dynamic(condition) instanceof DynamicPruningSubquery keys)) continue;
       boolean isAside = Conditions.isAside(condition);
       if (isAside && !TupleRow.isRow(keys.pruningKey())) continue;
-      if (keys.onlyInBroadcast() || PlanSize.isBroadcast(keys.buildQuery())) continue;
+      // The tuples of a broadcast come from it: see TupleKeys.
+      if (keys.onlyInBroadcast() || registry.find(keys.exprId()).isBroadcast()) continue;
       if (isAside) return List.of(); // Spark repeats the rule until nothing changes
       List<DynamicPruningSubquery> group =
           groups.stream()

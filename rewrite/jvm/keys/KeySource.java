@@ -15,30 +15,31 @@ import rewrite.jvm.bridge.ScalaInterop;
  * @param copies the parts of the query for which Spark would read the pruning side only once
  * @param nonRepeatableReason what may give other rows when the side is computed again, or null
  * @param join stands for the join: all its keys are columns of the same rows
+ * @param isBroadcast whether Spark is going to broadcast the side for the join
  * @param query the query that is planned
  */
 public record KeySource(
     String name, String shape, String overhead, int copies, String nonRepeatableReason, Object join,
-    WeakReference<QueryPlanningTracker> query) {
+    boolean isBroadcast, WeakReference<QueryPlanningTracker> query) {
 
   /** Return a source for the query that is planned now. */
   public static KeySource of(
       String name, String shape, String overhead, int copies, String nonRepeatableReason,
-      Object join) {
+      Object join, boolean isBroadcast) {
     return new KeySource(
-        name, shape, overhead, copies, nonRepeatableReason, join,
+        name, shape, overhead, copies, nonRepeatableReason, join, isBroadcast,
         new WeakReference<>(currentQuery()));
   }
 
   /** Return a source that is not registered, or forgotten. */
   static KeySource unknown(String nonRepeatableReason) {
-    return of("a dimension", null, "", 1, nonRepeatableReason, new Object());
+    return of("a dimension", null, "", 1, nonRepeatableReason, new Object(), false);
   }
 
   /** The source of the tuples of the same rows. */
   public KeySource ofTuples() {
     return new KeySource(
-        name, shape + "\ntuples", overhead, copies, nonRepeatableReason, join, query);
+        name, shape + "\ntuples", overhead, copies, nonRepeatableReason, join, isBroadcast, query);
   }
 
   /** Whether JoinPruningRule registered it. */

@@ -1,9 +1,14 @@
 package rewrite.jvm.predicate;
 
 import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.ScalarSubquery;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Values;
 
 /** Replaces scalar subqueries, as in `load = (SELECT max(load) FROM loads)`, by their values once
@@ -18,16 +23,34 @@ public final class ScalarSubqueries {
         .toList();
   }
 
+  /** Adds the subqueries of an expression by their ids. */
+  public static void collect(Expression e, Map<ExprId, ScalarSubquery> into) {
+    if (e instanceof ScalarSubquery subquery) into.putIfAbsent(subquery.exprId(), subquery);
+    ScalaInterop.asJava(e.children()).forEach(child -> collect(child, into));
+  }
+
+  /** Whether Spark may still replace a subquery by an equal one. With adaptive execution it has done
+      that before the rules see a stage. */
+  public static boolean isReplaced(Expression e) {
+    return e.exists(
+        each -> each instanceof ScalarSubquery subquery
+            && !(subquery.plan() instanceof ReusedSubqueryExec)
+            && !(subquery.plan().children().head() instanceof AdaptiveSparkPlanExec));
+  }
+
   /** Return a condition with the values in the place of subqueries. Spark knows the values when it
-      lists the files of a scan; otherwise this waits for them, as the scan would. Also evaluates
-      constants: the cast of a value to the column's type, or a field of it, because Spark merges
-      several subqueries on one table. */
-  public static Expression resolve(Expression e) {
-    if (e instanceof ScalarSubquery subquery) {
+      lists the files of a scan; otherwise this waits for them, as the scan would. `running` are the
+      subqueries of the query: another computation may give another value than the one that rows are
+      filtered by. Also evaluates constants: the cast of a value to the column's type, or a field of
+      it, because Spark merges several subqueries on one table. */
+  public static Expression resolve(Expression e, Map<ExprId, ScalarSubquery> running) {
+    if (e instanceof ScalarSubquery planned) {
+      ScalarSubquery subquery = isReplaced(planned) ? running.get(planned.exprId()) : planned;
+      if (subquery == null) return planned; // no condition on it prunes
       subquery.updateResult();
       return Values.literal(subquery);
     }
-    Expression resolved = e.mapChildren(ScalarSubqueries::resolve);
+    Expression resolved = e.mapChildren(child -> resolve(child, running));
     if (resolved instanceof Literal || !resolved.foldable()) return resolved;
     try {
       return new Literal(resolved.eval(null), resolved.dataType());

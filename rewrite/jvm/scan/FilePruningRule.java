@@ -1,9 +1,11 @@
 package rewrite.jvm.scan;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -18,7 +20,6 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.ScanNotes;
-import rewrite.jvm.keys.TupleKeys;
 import rewrite.jvm.predicate.AskedLeaves;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RuntimeRowFilter;
@@ -114,6 +115,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   private final class Pass {
     private final SparkPlan plan;
     private final Map<SparkPlan, TopRows> tops = new IdentityHashMap<>();
+    /** Scans whose pruning failed. A second try, without the filter above, would hide the reason. */
+    private final Set<SparkPlan> failed = Collections.newSetFromMap(new IdentityHashMap<>());
 
     Pass(SparkPlan plan) {
       this.plan = plan;
@@ -138,19 +141,20 @@ public final class FilePruningRule extends Rule<SparkPlan> {
     private SparkPlan replace(SparkPlan node) {
       if (node instanceof FilterExec filter) return replaceFilter(filter);
       if (CometNodes.condition(node) != null) {
-        return pruneBelow(node, new ArrayList<>(), new ArrayList<>());
+        return pruneBelow(node, new ArrayList<>(), List.of());
       }
       PhysicalScan scan = scans.of(node);
       return scan == null || scan.isPruned() ? node : replaceScan(scan);
     }
 
     /** Prunes a scan by the conditions directly above it, and by keys: those in a filter above, and
-        those that the scan has itself, which are added. The caller filters rows by all of them; if
-        this fails, by none. */
-    private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keys) {
+        those that the scan has itself. */
+    private SparkPlan prune(PhysicalScan scan, List<Expression> above, List<JoinKeySet> keysAbove) {
       SparkPlan node = scan.node();
+      if (failed.contains(node)) return node;
       try {
         ScanSource read = scan.read();
+        List<JoinKeySet> keys = new ArrayList<>(keysAbove);
         List<Expression> filters = scan.filters(above);
         if (read != null) {
           recordPredicates(node, read, filters);
@@ -164,16 +168,14 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_LATER -> {
-            boolean collects = runs && areDue(keys);
-            if (collects) filters.addAll(collect(node, read, keys));
             ScanPruning pruning = scans.pruning(read, filters, keys, top);
-            if (collects) pruning.skipCollection();
+            if (runs && areDue(keys)) pruning.collect(plan, node);
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);
           }
         };
       } catch (Throwable failure) {
-        keys.clear(); // they may not be the join's own
+        failed.add(node);
         return ScanNotes.setUnprunedReason(node, FAILED + Failures.forgive(failure));
       }
     }
@@ -198,13 +200,6 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       TopRows top = isFinal ? tops.get(CometNodes.original(node)) : null;
       boolean canUse = top != null && scans.client().isOn() && scans.statistics().know(read, top);
       return canUse ? top : null;
-    }
-
-    /** Collects keys, and returns the conditions for the tuples among them. */
-    private List<Expression> collect(SparkPlan node, ScanSource read, List<JoinKeySet> keys) {
-      JoinKeySet.collect(keys, scans.statistics().composites(read), scans.client());
-      keys.forEach(set -> set.discardUnlessSameBroadcast(plan, node));
-      return TupleKeys.conditions(keys, scans.client().maxBytes());
     }
 
     private void recordPredicates(SparkPlan scan, ScanSource read, List<Expression> filters) {
@@ -240,10 +235,12 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           keys.add(set);
         }
       }
-      boolean hasKeys = !keys.isEmpty();
       SparkPlan child = pruneBelow(filter.child(), takeDeterministic(remaining), keys);
-      if (!hasKeys && child == filter.child()) return filter;
-      remaining.addAll(createRowFilters(keys));
+      if (child != filter.child()) {
+        remaining.addAll(createRowFilters(child));
+      } else if (keys.isEmpty()) {
+        return filter;
+      }
       return remaining.isEmpty() ? child : filter.copy(Conditions.conjunction(remaining), child);
     }
 
@@ -284,18 +281,17 @@ public final class FilePruningRule extends Rule<SparkPlan> {
 
     /** Prunes a scan without a filter above. */
     private SparkPlan replaceScan(PhysicalScan scan) {
-      List<JoinKeySet> keys = new ArrayList<>();
-      SparkPlan out = prune(scan, new ArrayList<>(), keys);
-      List<Expression> rows = out == scan.node() ? List.of() : createRowFilters(keys);
+      SparkPlan out = prune(scan, new ArrayList<>(), List.of());
+      List<Expression> rows = out == scan.node() ? List.of() : createRowFilters(out);
       return rows.isEmpty() ? out : new FilterExec(Conditions.conjunction(rows), out);
     }
 
-    /** Returns conditions that drop rows without a partner before they are shuffled. A join in the
-        same stage drops them itself, with the same broadcast. */
-    private List<Expression> createRowFilters(List<JoinKeySet> keys) {
+    /** Returns conditions that drop the rows of a pruned scan that have no partner before they are
+        shuffled. A join in the same stage drops them itself, with the same broadcast. */
+    private List<Expression> createRowFilters(SparkPlan pruned) {
       List<Expression> out = new ArrayList<>();
       if (!(plan instanceof ShuffleExchangeLike)) return out;
-      for (JoinKeySet set : keys) {
+      for (JoinKeySet set : keysOf(pruned)) {
         if (!set.dropsRows() || set.isBroadcast() && hasJoin(plan)) continue;
         try {
           out.add(RuntimeRowFilter.rows(set.column(), set.values()));
@@ -304,6 +300,12 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         }
       }
       return out;
+    }
+
+    /** Returns the keys of a pruned scan, which may be below filters and projections. */
+    private List<JoinKeySet> keysOf(SparkPlan pruned) {
+      PhysicalScan scan = scans.of(pruned);
+      return scan == null ? keysOf(pruned.children().head()) : scan.pruning().keys();
     }
   }
 

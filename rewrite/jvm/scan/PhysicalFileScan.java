@@ -22,6 +22,7 @@ import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.shims.FileScans;
+import rewrite.jvm.shims.Nodes;
 import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.ScanSource;
@@ -127,7 +128,7 @@ final class PhysicalFileScan extends PhysicalScan {
     List<Expression> partitionFilters = partitionFilters();
     partitionFilters.removeIf(this::isOurs);
     FileSourceScanExec copy =
-        FileScans.copy(
+        Nodes.copy(
             scan, relation, ScalaInterop.asScala(partitionFilters), ScalaInterop.asScala(filters));
     copy.copyTagsFrom(scan);
     return copy;

@@ -5,12 +5,16 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.ScalarSubquery;
+import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
@@ -30,6 +34,7 @@ public final class ScanPruning {
   private final List<Expression> filters;
   private final List<JoinKeySet> keys;
   private final TopRows top;
+  private final Composites composites;
   private LookupResponse response; // null before the lookup
   private StatisticsResult own = new StatisticsResult();
   private Map<String, Object> counts;
@@ -49,6 +54,7 @@ public final class ScanPruning {
     this.filters = filters;
     this.keys = keys;
     this.top = top;
+    this.composites = statistics.composites(read);
   }
 
   ScanSource read() {
@@ -68,8 +74,10 @@ public final class ScanPruning {
     return response;
   }
 
-  /** Notes that keys were collected before files are listed. */
-  void skipCollection() {
+  /** Collects the keys before files are listed. The scan is in the plan `stage`. */
+  void collect(SparkPlan stage, SparkPlan scan) {
+    JoinKeySet.collect(keys, composites, client);
+    keys.forEach(set -> set.discardUnlessSameBroadcast(stage, scan));
     isCollected = true;
   }
 
@@ -89,9 +97,11 @@ public final class ScanPruning {
     counts = response.header();
   }
 
-  private void lookUp(List<Expression> filters, List<Expression> late) {
-    own = statistics.ask(read, filters, late, keys);
-    response = findPrunable(filters);
+  private void lookUp(List<Expression> conditions, List<Expression> late) {
+    List<Expression> all = new ArrayList<>(conditions);
+    all.addAll(TupleKeys.conditions(keys, client.maxBytes()));
+    own = statistics.ask(read, all, late, keys);
+    response = findPrunable(all);
   }
 
   private LookupResponse findPrunable(List<Expression> filters) {
@@ -106,7 +116,7 @@ public final class ScanPruning {
     return client.findPrunable(
         PredicateEncoder.request(
             read.table(), statistics.columns(read), filters, forms,
-            TupleKeys.of(keys, statistics.composites(read), client.maxBytes())));
+            TupleKeys.of(keys, composites, client.maxBytes())));
   }
 
   /** Adds keys in the forms that the index has: as values of the expression that the join compares,
@@ -134,15 +144,20 @@ public final class ScanPruning {
 
   /** Collects the keys that Spark does not collect, and looks up, with the values of subqueries. */
   void collectAndLookUp() {
-    List<JoinKeySet> missing =
-        keys.stream().filter(set -> !isCollected && !set.isBroadcast()).toList();
-    JoinKeySet.collect(missing, statistics.composites(read), client);
+    if (!isCollected) {
+      List<JoinKeySet> missing = keys.stream().filter(set -> !set.isBroadcast()).toList();
+      JoinKeySet.collect(missing, composites, client);
+    }
     List<Expression> late = ScalarSubqueries.of(filters);
-    List<Expression> values = late.stream().map(ScalarSubqueries::resolve).toList();
+    Map<ExprId, ScalarSubquery> running =
+        late.stream().anyMatch(ScalarSubqueries::isReplaced)
+            ? ScanFinder.findRunningSubqueries()
+            : Map.of();
+    List<Expression> values =
+        late.stream().map(each -> ScalarSubqueries.resolve(each, running)).toList();
     List<Expression> all = new ArrayList<>(filters);
     all.removeAll(late);
     all.addAll(values);
-    all.addAll(TupleKeys.conditions(keys, client.maxBytes()));
     lookUp(all, values);
   }
 

@@ -288,7 +288,7 @@ def _with(record: IndexRow, fields: Mapping[str, Any]) -> IndexRow:
     """Return a row with changed fields of its record."""
     changed = replace(record, **fields)
     if fields.get("definition") is not None:
-        changed = replace(changed, table=index_rows.table_key(changed.versioned.value))
+        changed = replace(changed, table=index_rows.table_key(changed.versioned.value.table))
         changed = index_rows.without_sketches(changed, record)
     elif "definition" in fields:
         changed = replace(changed, fields={}, sums={})

@@ -22,7 +22,7 @@ from pyroaring import BitMap
 
 from providers.errors import Conflict, Damaged, NoStore, StoreError
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, sketches
 from skipping.stores.fields import KEPT
@@ -84,6 +84,12 @@ class FolderStore(RecordStore[IndexRow]):
     ) -> Versioned[Definition] | None:
         self._refresh(timeout)
         return self._replica.definition(index, timeout=timeout)
+
+    def live_definition(
+        self, table: TableId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        self._refresh(timeout)
+        return self._replica.live_definition(table, timeout=timeout)
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         if expect is None:

@@ -19,7 +19,7 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
-from skipping.model.definition import Definition, IndexId, Revision, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
 from skipping.stores import IDENTITY, Catalogue, Generation, OnProgress, find_identities
 from skipping.stores.entries import can_answer, check_entries, compact, is_scalar, take_rows
 from skipping.stores.epochs import next_generation
@@ -82,6 +82,13 @@ class MemoryStore(RecordStore[IndexState]):
         with self._lock:
             found = self._indexes.get(index)
         return None if found is None or found.definition is None else found.versioned
+
+    def live_definition(
+        self, table: TableId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        with self._lock:
+            found = list(self._indexes.values())
+        return next((record.versioned for record in found if record.is_of(table)), None)
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:
         index, table = definition.index, definition.table

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from providers.errors import Conflict, NoStore, StoreError
-from skipping.model.definition import Definition, IndexId, Revision
+from skipping.model.definition import Definition, IndexId, Revision, TableId
 from skipping.stores.index_record import IndexRecord, require_record
 from skipping.stores.opensearch import limits
 from skipping.stores.opensearch.client import Body, Client, Refused
@@ -177,6 +177,14 @@ class Registry:
         left = None if deadline is None else deadline - time.monotonic()
         record = self._read(key, timeout=left)[0].get(index)
         return None if record is None or record.definition is None else record
+
+    def find_live(self, table: TableId, *, timeout: float | None = None) -> RegistryRecord | None:
+        """Return the record of a table's live index; None if it has no valid one."""
+        try:
+            records, _ = self._read(_key_of(table.format, table.id, table.root), timeout=timeout)
+        except Foreign:  # it is listed with the error
+            return None
+        return next((record for record in records.values() if record.is_of(table)), None)
 
     def update(
         self,

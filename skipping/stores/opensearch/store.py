@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from providers.errors import StoreError
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, declare_fields
 from skipping.stores.fields import KEPT, Fields
@@ -121,6 +121,13 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
             record = self._registry.find(index, timeout=timeout)
         except Foreign as error:
             return Versioned(Definition.unreadable(index, str(error)), 0)
+        return None if record is None else record.versioned
+
+    @_raise_store_errors
+    def live_definition(
+        self, table: TableId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        record = self._registry.find_live(table, timeout=timeout)
         return None if record is None else record.versioned
 
     @_raise_store_errors

@@ -12,11 +12,12 @@ import sqlite3
 import zlib
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from providers.errors import Damaged
-from skipping.model.definition import Definition, IndexId, Revision
+from skipping.model.definition import Definition, IndexId, Revision, TableId
 from skipping.stores import Generation
 from skipping.stores.index_record import IndexRecord, require_record
 
@@ -139,6 +140,23 @@ def find_record(connection: sqlite3.Connection, index: IndexId) -> IndexRow | No
     return None if found is None or found.definition is None else found
 
 
+def find_live_record(connection: sqlite3.Connection, table: TableId) -> IndexRow | None:
+    """Return the record of a table's live index; None if it has no valid one."""
+    row = connection.execute(
+        f"SELECT {_COLUMNS}, checksum FROM index_ WHERE table_ = ? AND NOT dropped",
+        (table_key(table),),
+    ).fetchone()
+    with suppress(Damaged):  # it is listed with the error
+        if row is not None and (record := _parse_row(row)).is_of(table):
+            return record
+    return None
+
+
+def table_key(table: TableId) -> str:
+    """Return the text that identifies a table."""
+    return json.dumps([table.format, table.id, table.root])
+
+
 def read_record(
     connection: sqlite3.Connection, index: IndexId, *, erased: bool = False
 ) -> IndexRow:
@@ -161,22 +179,15 @@ def define(
     connection: sqlite3.Connection, definition: Definition, expect: Revision | None
 ) -> Revision:
     """Write a definition if its revision still is `expect`; raise Conflict if not."""
-    key = table_key(definition)
     record = find_row(connection, definition.index)
     if record is None:
         record = new_row(connection, definition.index)
     before = record
     live = find_live(connection, definition)
     record = record.with_definition(definition, expect=expect, live=live)
-    record = without_sketches(replace(record, table=key), before)
+    record = without_sketches(replace(record, table=table_key(definition.table)), before)
     save(connection, record)
     return record.revision
-
-
-def table_key(definition: Definition) -> str:
-    """Return the text that identifies the table of an index."""
-    table = definition.table
-    return json.dumps([table.format, table.id, table.root])
 
 
 def new_row(connection: sqlite3.Connection, index: IndexId) -> IndexRow:
@@ -189,7 +200,7 @@ def find_live(connection: sqlite3.Connection, definition: Definition) -> IndexId
     """Return another index on the same table that is not dropped."""
     live = connection.execute(
         "SELECT name FROM index_ WHERE table_ = ? AND NOT dropped AND name <> ?",
-        (table_key(definition), definition.index),
+        (table_key(definition.table), definition.index),
     ).fetchone()
     return None if live is None else str(live[0])
 

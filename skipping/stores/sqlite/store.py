@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import Test
-from skipping.model.definition import Definition, IndexId, Revision, Versioned
+from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries
@@ -90,6 +90,13 @@ class SqliteStore(RecordStore[IndexRow]):
                 record = index_rows.find_record(connection, index)
             except Damaged as error:
                 return Versioned(Definition.unreadable(index, str(error)), 0)
+        return None if record is None else record.versioned
+
+    def live_definition(
+        self, table: TableId, *, timeout: float | None = None
+    ) -> Versioned[Definition] | None:
+        with self._open(timeout) as connection:
+            record = index_rows.find_live_record(connection, table)
         return None if record is None else record.versioned
 
     def define(self, definition: Definition, *, expect: Revision | None) -> Revision:

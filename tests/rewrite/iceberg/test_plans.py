@@ -6,12 +6,15 @@ group of one key a file, k = f, f + 8, ..., in file f of 8.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from rewrite.bridge.classes import Classes
+from rewrite.bridge.install import find_hooks
 from tests.rewrite.differential import (
     ENABLED,
     append,
@@ -281,7 +284,7 @@ def test_storage_partitioned_joins(spark: SparkSession, push: str, engine: dict[
     with settings(spark, conf):
         df = spark.sql("SELECT t.id, u.id FROM t JOIN u ON t.m = u.m WHERE t.k IN (3, 12)")
         df.collect()
-        assert "hashpartitioning" not in df._jdf.queryExecution().executedPlan().toString()
+        assert "hashpartitioning" not in df._jdf.queryExecution().sparkPlan().toString()
     drop(spark, "t")
     spark.sql("DROP TABLE u")
 
@@ -326,3 +329,26 @@ def test_files_of_other_formats_are_read(
             assert scan.unknown == 3
             assert "ORC files (1): only Parquet is indexed" in scan.unused, scan
             assert "AVRO files (2): only Parquet is indexed" in scan.unused, scan
+
+
+def test_explain_shows_that_pruning_failed(spark: SparkSession) -> None:
+    """The rule visits a scan with the filter above it, and once more alone, without conditions."""
+    make_table(spark, "t", ROWS, INDEX)
+    hooks = find_hooks(spark)
+    assert hooks is not None
+    classes = Classes(spark.sparkContext._gateway)
+    client = hooks.java.client()
+    scans = classes.new(
+        "scan.PhysicalScans",
+        client,
+        classes.new("keys.PruningRegistry"),
+        classes.new("keys.PruningFeedback"),
+        classes.new("source.TableStatistics", None),  # which cannot look up conditions
+    )
+    rule = classes.new("scan.FilePruningRule", scans, False)
+    report = classes.new("observe.ScanReport", client.budgets(), scans, rule)
+    plan = spark.sql("SELECT * FROM t WHERE k = 3")._jdf.queryExecution().sparkPlan()
+    with settings(spark, {"spark.skipping.mode": "fallback"}):
+        (scan,) = json.loads(report.foresee(rule.apply(plan)))
+    assert scan["reason"].startswith("pruning it failed: NullPointerException"), scan
+    drop(spark, "t")

@@ -224,7 +224,7 @@ def test_clients_cannot_set_what_is_the_servers(client: Client, folder: Path) ->
 
 def test_the_page_lists_them() -> None:
     text = (ROOT / "docs" / "server.md").read_text()
-    listed = text.partition("These only the server's")[2].partition("A client")[0]
+    listed = text.partition("environment can set these:")[2].partition(". A client")[0]
     assert sorted(re.findall(r"`([a-z]\w*(?:\.\w+)*)`", listed)) == sorted([*FIXED])
 
 

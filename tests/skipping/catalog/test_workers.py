@@ -285,13 +285,38 @@ def test_error_amid_files_leaves_nothing_for_the_next_request(
                 tasks(workers, each)
 
 
-def test_worker_that_dies_is_an_error_and_then_another(workers: Workers, tables: Tables) -> None:
+def test_worker_that_died_is_replaced(workers: Workers, tables: Tables) -> None:
+    """Idle or during a request, for example because the machine runs out of memory."""
     asked = job(tables, "unlucky")
     tasks(workers, asked)
     os.kill(processes(workers)[-1], 9)
+    assert tasks(workers, asked) == 2
+    changed = job(tables, "unlucky", **{"last-updated-ms": 1})
+
+    def find(_: Any) -> None:
+        killed.append(processes(workers)[-1])
+        os.kill(killed[-1], 9 if len(killed) == 1 else 0)
+
+    killed: list[int] = []
+    filtered = {"filter": {"type": "eq", "term": "k", "value": 1}}
+    _, (made, *_) = workers.ask(replace(changed, find=find), "plan", json.dumps(filtered).encode())
+    assert len(json.loads(check_tasks(made))["file-scan-tasks"]) == 1
+    assert len({*killed}) == 2
+
+
+def test_new_worker_that_dies_is_an_error(workers: Workers, tables: Tables) -> None:
+    """It may be the metadata that ends it, so another worker is not tried."""
+    asked = job(tables, "attacker")
+    killed: list[int] = []
+
+    def read(_: str) -> Iterator[bytes]:
+        killed.append(processes(workers)[-1])
+        os.kill(killed[-1], 9)
+        yield b""
+
     with pytest.raises(Refused, match="ended") as refused:
-        tasks(workers, asked)
-    assert refused.value.status == 500
+        tasks(workers, replace(asked, read=read))
+    assert (refused.value.status, len(killed)) == (500, 1)
     assert tasks(workers, asked) == 2
 
 
@@ -331,10 +356,8 @@ def test_starter_that_dies_is_started_again(pool: Pool, tables: Tables) -> None:
     made = pool()
     tasks(made, job(tables))
     kill_starter(made)
-    with pytest.raises(Refused) as refused:
-        tasks(made, job(tables, "another"))
-    assert refused.value.status == 503
     assert tasks(made, job(tables, "another")) == 2
+    assert tasks(made, job(tables)) == 2
 
 
 def test_busy_workers_are_not_taken_away(pool: Pool, tables: Tables) -> None:

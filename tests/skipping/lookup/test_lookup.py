@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -12,9 +14,10 @@ import pytest
 from providers.errors import StoreError
 from providers.predicate import Compare
 from providers.values import domain_of
+from skipping.indexing.definitions import find_live_index
 from skipping.lookup.lookup import Lookup
 from skipping.lookup.translate import QueryColumn
-from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.model.definition import Definition, IndexedColumn, TableId, Versioned
 from skipping.stores.memory.store import MemoryStore
 
 DEFINITION = Definition(
@@ -68,3 +71,46 @@ def test_a_store_that_hangs() -> None:
     store.go.clear()
     with pytest.raises(StoreError, match="it hangs"):
         lookup.entries.get("i", timeout=0.1)
+
+
+class Crowded(MemoryStore):
+    """Has too many definitions of other tables to list them."""
+
+    def definitions(self, *, timeout: float | None = None) -> Any:
+        raise StoreError("the list takes too long")
+
+
+def test_definition_of_a_table_needs_no_list() -> None:
+    store, table = Crowded(), DEFINITION.table
+    clock = iter(range(0, 1_000, 10))
+    lookup = Lookup(store, ttl=25, clock=lambda: next(clock))
+    assert lookup.definition(table) is None
+    store.define(DEFINITION, expect=None)
+    assert lookup.definition(table) is None, "cached"
+    lookup.expire()
+    assert lookup.definition(table) == DEFINITION
+    assert find_live_index(store, cast(Any, SimpleNamespace(id=table))) == Versioned(DEFINITION, 1)
+    dropped = replace(DEFINITION, dropped=True)
+    store.define(dropped, expect=1)
+    after = replace(DEFINITION, index="j", enabled=False)
+    store.define(after, expect=None)
+    assert lookup.entries.get("i").entries.below == 0
+    lookup.expire()
+    assert lookup.definition(table) is None, "disabled"
+    assert lookup.entries.peek("i") is None
+    store.define(replace(after, enabled=True), expect=1)
+    for _ in range(3):
+        found = lookup.definition(table)
+    assert found == replace(after, enabled=True), "not cached for longer"
+
+
+def test_definitions_of_tables_are_cached_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer of a table chooses its id."""
+    monkeypatch.setattr("skipping.lookup.lookup._MAX_TABLES", 3)
+    lookup = Lookup(MemoryStore(), ttl=60)
+    for n in range(10):
+        assert lookup.definition(TableId("iceberg", f"{n}", "file:/t")) is None
+    assert 0 < len(lookup._by_table) <= 3
+    known = dict(lookup._by_table)
+    assert lookup.definition(TableId("iceberg", "x" * 5_000, "file:/t")) is None
+    assert lookup._by_table == known

@@ -220,11 +220,11 @@ def test_values_of_an_answer_are_counted(between: Front, opensearch: str) -> Non
 # The catalogue
 
 
-def bulk(store: OpenSearchStore, documents: Iterator[tuple[str, Any]]) -> None:
+def bulk(store: OpenSearchStore, documents: Iterator[tuple[str, Any]], *, each: int = 10) -> None:
     name = f"{store._access.prefix}catalogue"
     lines = [(json.dumps({"create": {"_id": id}}), json.dumps(body)) for id, body in documents]
-    for start in range(0, len(lines), 10):
-        text = "".join(f"{a}\n{b}\n" for a, b in lines[start : start + 10])
+    for start in range(0, len(lines), each):
+        text = "".join(f"{a}\n{b}\n" for a, b in lines[start : start + each])
         store._client.call("POST", f"/{name}/_bulk", text)
     store._client.call("POST", f"/{name}/_refresh")
 
@@ -260,6 +260,25 @@ def test_many_foreign_documents_stop_no_table(
     assert answers(store) == EXPECTED
     fresh = at(made, opensearch)  # one that never listed anything
     assert answers(fresh) == EXPECTED
+
+
+def test_index_of_a_table_is_found_among_50_000_foreign_documents(
+    opensearch: str, between: Front
+) -> None:
+    made = make(opensearch)
+    body = {"format": 1, "indexes": [], "heads": {}}
+    tiny = ((f"{n:064x}", {**body, "key": f"{n:064x}"}) for n in range(50_000))
+    bulk(made, tiny, each=5_000)
+    store = at(made, between.address)
+    paths: list[str] = []
+
+    def rule(request: Request, to_node: Callable[[bytes], Answer]) -> Answer:
+        paths.append(request.path)
+        return to_node(request.body)
+
+    between.rule = rule
+    assert Lookup(store, ttl=0).definition(DEFINITION.table, timeout=5) == DEFINITION
+    assert [path.split("/")[2] for path in paths] == ["_doc"]
 
 
 def test_a_foreign_document_that_changed_is_read_again(opensearch: str) -> None:

@@ -54,6 +54,23 @@ def test_a_definition_is_found_by_its_index(store: IndexStore) -> None:
     assert store.definition("other") == store.definitions()[0]
 
 
+def test_a_definition_is_found_by_its_table(store: IndexStore) -> None:
+    made, other = definition(), definition("other", table="u")
+    store.define(other, expect=None)
+    assert store.live_definition(made.table) is None
+    store.define(made, expect=None)
+    assert store.live_definition(made.table, timeout=60) == Versioned(made, 1)
+    assert store.live_definition(replace(made.table, root="file:/t2")) is None
+    store.define(replace(made, dropped=True), expect=1)
+    assert store.live_definition(made.table) is None
+    again = definition("again", enabled=False)
+    store.define(again, expect=None)
+    assert store.live_definition(made.table) == Versioned(again, 1)
+    store.erase("i")
+    assert store.live_definition(made.table) == Versioned(again, 1)
+    assert store.live_definition(other.table) == Versioned(other, 1)
+
+
 def test_define_compares_before_it_sets(store: IndexStore) -> None:
     store.define(definition(), expect=None)
     for expect in (None, 0, 2):

@@ -1,12 +1,9 @@
 package rewrite.jvm.shims;
 
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import scala.collection.Iterator;
-import scala.collection.immutable.List;
 
 /**
  * Scans of files.
@@ -19,16 +16,6 @@ public final class FileScans {
   /** Whether a scan reads a batch of a stream. */
   public static boolean isStream(FileSourceScanExec scan) {
     return false;
-  }
-
-  /** A copy that reads another relation, with other filters. */
-  public static FileSourceScanExec copy(
-      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
-      List<Expression> dataFilters) {
-    return scan.copy(
-        relation, scan.output(), scan.requiredSchema(), partitionFilters, scan.optionalBucketSet(),
-        scan.optionalNumCoalescedBuckets(), dataFilters, scan.tableIdentifier(),
-        scan.disableBucketedScan());
   }
 
   /** The number of files that a scan has listed; they are known once it has run. */

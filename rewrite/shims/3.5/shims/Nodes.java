@@ -2,9 +2,12 @@ package rewrite.jvm.shims;
 
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import scala.collection.immutable.List;
 
@@ -24,6 +27,16 @@ public final class Nodes {
   /** A scan of some rows. */
   public static SparkPlan scan(List<Attribute> output, List<InternalRow> rows) {
     return new LocalTableScanExec(output, rows);
+  }
+
+  /** The same scan of files that reads another relation, with other filters. */
+  public static FileSourceScanExec copy(
+      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
+      List<Expression> dataFilters) {
+    return scan.copy(
+        relation, scan.output(), scan.requiredSchema(), partitionFilters, scan.optionalBucketSet(),
+        scan.optionalNumCoalescedBuckets(), dataFilters, scan.tableIdentifier(),
+        scan.disableBucketedScan());
   }
 
   /** The same exchange of another plan. */

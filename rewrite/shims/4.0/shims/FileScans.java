@@ -1,9 +1,6 @@
 package rewrite.jvm.shims;
 
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.FileSourceScanExec;
-import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
-import scala.collection.immutable.List;
 
 /**
  * Scans of files.
@@ -16,16 +13,6 @@ public final class FileScans {
   /** Whether a scan reads a batch of a stream. */
   public static boolean isStream(FileSourceScanExec scan) {
     return scan.stream().isDefined();
-  }
-
-  /** A copy that reads another relation, with other filters. */
-  public static FileSourceScanExec copy(
-      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
-      List<Expression> dataFilters) {
-    return scan.copy(
-        relation, scan.stream(), scan.output(), scan.requiredSchema(), partitionFilters,
-        scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), dataFilters,
-        scan.tableIdentifier(), scan.disableBucketedScan());
   }
 
   /** The number of files that a scan has listed; they are known once it has run. */

@@ -2,9 +2,12 @@ package rewrite.jvm.shims;
 
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
+import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.LocalTableScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeExec;
 import scala.Option;
 import scala.collection.immutable.List;
@@ -12,7 +15,7 @@ import scala.collection.immutable.List;
 /**
  * Constructors of plan nodes.
  *
- * <p>Since 4.0 local rows may be of a stream.
+ * <p>Since 4.0 local rows, and scans of files, may be of a stream.
  */
 public final class Nodes {
   private Nodes() {}
@@ -25,6 +28,16 @@ public final class Nodes {
   /** A scan of some rows. */
   public static SparkPlan scan(List<Attribute> output, List<InternalRow> rows) {
     return new LocalTableScanExec(output, rows, Option.empty());
+  }
+
+  /** The same scan of files that reads another relation, with other filters. */
+  public static FileSourceScanExec copy(
+      FileSourceScanExec scan, HadoopFsRelation relation, List<Expression> partitionFilters,
+      List<Expression> dataFilters) {
+    return scan.copy(
+        relation, scan.stream(), scan.output(), scan.requiredSchema(), partitionFilters,
+        scan.optionalBucketSet(), scan.optionalNumCoalescedBuckets(), dataFilters,
+        scan.tableIdentifier(), scan.disableBucketedScan());
   }
 
   /** The same exchange of another plan. */
