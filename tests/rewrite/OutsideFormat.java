@@ -43,6 +43,14 @@ public final class OutsideFormat implements TableFormat {
     return true;
   }
 
+  /** Another format, which fails for every table. */
+  public static final class Failing implements TableFormat {
+    @Override
+    public boolean isFormat(FileIndex index) {
+      throw new IllegalStateException("not today");
+    }
+  }
+
   /** The files of a table. */
   public static final class Index extends InMemoryFileIndex {
     Index(InMemoryFileIndex files, SparkSession session) {

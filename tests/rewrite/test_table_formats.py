@@ -40,8 +40,10 @@ else:
         rewrite.enable(spark, jars=["none.jar"])
     with pytest.raises(SessionError, match="a table format cannot be loaded: .*outside.Missing"):
         rewrite.enable(spark, jars=[broken])
-    with pytest.raises(SessionError, match="store.sqlite in jars is not a jar"):
-        rewrite.enable(spark, jars=[folder + "/store.sqlite"])
+    text = folder + "/text.jar"
+    open(text, "w").close()
+    with pytest.raises(SessionError, match="text.jar in jars is not a jar"):
+        rewrite.enable(spark, jars=[text])
     spark = rewrite.enable(spark)
     spark = rewrite.enable(spark, jars=[format])
 path = folder + "/table"
@@ -68,7 +70,7 @@ def test_a_format_from_outside_prunes(tmp_path: Path, started: bool) -> None:
     with zipfile.ZipFile(tmp_path / "format.jar", "w") as archive:
         for path in (tmp_path / "classes").rglob("*.class"):
             archive.write(path, path.relative_to(tmp_path / "classes"))
-        archive.writestr(SERVICE, "outside.OutsideFormat\n")
+        archive.writestr(SERVICE, "outside.OutsideFormat$Failing\noutside.OutsideFormat\n")
     with zipfile.ZipFile(tmp_path / "broken.jar", "w") as archive:
         archive.writestr(SERVICE, "outside.Missing\n")
     jars = [str(tmp_path / name) for name in ("format.jar", "broken.jar")]

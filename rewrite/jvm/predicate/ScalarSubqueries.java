@@ -8,7 +8,6 @@ import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Values;
 
 /** Replaces scalar subqueries, as in `load = (SELECT max(load) FROM loads)`, by their values once
@@ -21,12 +20,6 @@ public final class ScalarSubqueries {
     return conditions.stream()
         .filter(each -> each.exists(ScalarSubquery.class::isInstance))
         .toList();
-  }
-
-  /** Adds the subqueries of an expression by their ids. */
-  public static void collect(Expression e, Map<ExprId, ScalarSubquery> into) {
-    if (e instanceof ScalarSubquery subquery) into.putIfAbsent(subquery.exprId(), subquery);
-    ScalaInterop.asJava(e.children()).forEach(child -> collect(child, into));
   }
 
   /** Whether Spark may still replace a subquery by an equal one. With adaptive execution it has done

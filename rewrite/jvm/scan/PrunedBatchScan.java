@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.apache.spark.sql.connector.expressions.LiteralValue;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -217,7 +218,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
 
     @Override public synchronized InputPartition[] planInputPartitions() {
       try {
-        if (planned == null) planned = scan.plan();
+        if (planned == null) planned = Objects.requireNonNull(scan.plan(), "the format plans nothing");
         return planned;
       } catch (Throwable failure) {
         Failures.passOn(failure);

@@ -2,14 +2,11 @@ package rewrite.jvm.scan;
 
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.SparkContext;
-import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
@@ -19,9 +16,6 @@ import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.FilterExec;
 import org.apache.spark.sql.execution.InputAdapter;
 import org.apache.spark.sql.execution.ProjectExec;
-import org.apache.spark.sql.execution.QueryExecution;
-import org.apache.spark.sql.execution.SQLExecution;
-import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.SortExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.UnaryExecNode;
@@ -37,7 +31,7 @@ import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Conditions;
-import rewrite.jvm.predicate.ScalarSubqueries;
+import rewrite.jvm.predicate.RunningPlan;
 
 /** Finds the scans of a physical plan, from the root down, and the uppermost filter of each. */
 public final class ScanFinder {
@@ -142,36 +136,8 @@ public final class ScanFinder {
 
   /** Returns the scans of the plan that the calling thread executes. */
   static List<SparkPlan> findRunning() {
-    SparkPlan plan = runningPlan();
+    SparkPlan plan = RunningPlan.get();
     return plan == null ? List.of() : new ScanFinder(plan, null).scans();
-  }
-
-  /** Returns the scalar subqueries of that plan by their ids, as Spark computes them: it may have
-      replaced one by an equal one after the rules saw the plan. */
-  static Map<ExprId, ScalarSubquery> findRunningSubqueries() {
-    Map<ExprId, ScalarSubquery> out = new HashMap<>();
-    SparkPlan plan = runningPlan();
-    if (plan != null) addSubqueries(plan, out);
-    return out;
-  }
-
-  private static void addSubqueries(SparkPlan plan, Map<ExprId, ScalarSubquery> into) {
-    ScalaInterop.asJava(plan.expressions()).forEach(e -> ScalarSubqueries.collect(e, into));
-    ScalaInterop.asJava(plan.children()).forEach(child -> addSubqueries(child, into));
-    ScalaInterop.asJava(plan.subqueries()).forEach(child -> addSubqueries(child, into));
-    if (plan instanceof InMemoryTableScanExec scan) {
-      addSubqueries(scan.relation().cachedPlan(), into);
-    } else if (plan instanceof AdaptiveSparkPlanExec adaptive) {
-      addSubqueries(adaptive.executedPlan(), into);
-    } else if (plan instanceof QueryStageExec stage) {
-      addSubqueries(stage.plan(), into);
-    }
-  }
-
-  private static SparkPlan runningPlan() {
-    String id = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");
-    QueryExecution running = id == null ? null : SQLExecution.getQueryExecution(Long.parseLong(id));
-    return running == null ? null : running.executedPlan();
   }
 
   public List<SparkPlan> scans() {

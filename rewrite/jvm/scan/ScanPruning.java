@@ -18,6 +18,7 @@ import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.RunningPlan;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.FileCounter;
@@ -151,7 +152,7 @@ public final class ScanPruning {
     List<Expression> late = ScalarSubqueries.of(filters);
     Map<ExprId, ScalarSubquery> running =
         late.stream().anyMatch(ScalarSubqueries::isReplaced)
-            ? ScanFinder.findRunningSubqueries()
+            ? RunningPlan.subqueries()
             : Map.of();
     List<Expression> values =
         late.stream().map(each -> ScalarSubqueries.resolve(each, running)).toList();

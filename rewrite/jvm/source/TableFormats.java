@@ -3,9 +3,11 @@ package rewrite.jvm.source;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.ServiceLoader;
+import java.util.function.Predicate;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
+import rewrite.jvm.bridge.Failures;
 
 /** The table formats that ServiceLoader finds: those of this jar, and of others. */
 public final class TableFormats {
@@ -24,19 +26,27 @@ public final class TableFormats {
 
   /** The format of a file index; one without tables if the index has another format. */
   static TableFormat of(FileIndex index) {
-    for (TableFormat each : formats) if (each.isFormat(index)) return each;
-    return NONE;
+    return find(format -> format.isFormat(index));
   }
 
   /** The format of a connector's scan; as above. */
   static TableFormat of(Scan scan) {
-    for (TableFormat each : formats) if (each.isFormat(scan)) return each;
-    return NONE;
+    return find(format -> format.isFormat(scan));
   }
 
   /** The format of a connector's partition; as above. */
   static TableFormat of(InputPartition partition) {
-    for (TableFormat each : formats) if (each.isFormat(partition)) return each;
+    return find(format -> format.isFormat(partition));
+  }
+
+  private static TableFormat find(Predicate<TableFormat> isFormat) {
+    for (TableFormat each : formats) {
+      try {
+        if (isFormat.test(each)) return each;
+      } catch (Throwable failure) {
+        Failures.forgive(failure); // tables of other formats are not affected
+      }
+    }
     return NONE;
   }
 }
