@@ -73,6 +73,8 @@ def _open(url: str, settings: Settings) -> IndexStore:
         objects=_environment_objects,
         kept=settings.cache_max_bytes,
         ttl=settings.cache_ttl,
+        replicas=settings.store_replica,
+        replica_max_bytes=settings.store_replica_max_bytes,
     )
 
 

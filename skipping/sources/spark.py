@@ -104,6 +104,8 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
 def _start_up(spark: SparkSession, settings: Settings) -> StartUp:
     """Return the settings with which the Spark context was started.
 
+        replicas=settings.store_replica,
+        replica_max_bytes=settings.store_replica_max_bytes,
     Raises SettingError if opensearch.insecure was set later.
     """
     start = _startup_settings(spark)

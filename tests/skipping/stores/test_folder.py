@@ -360,3 +360,40 @@ def test_queries_do_not_wait_for_the_log(url: str) -> None:
     assert objects.requests == []
     assert len(other.definitions()) == 1, "a command reads the log"
     assert len(objects.requests) == 1
+
+
+def test_queries_load_no_sketches_into_a_full_replica(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = driver(url, "one")
+    fill(one, {**bounds([1, 20]), "s2_known": [True] * 2, "s2_values": [["a"], ["b"]]})
+    full = driver(url, "full", replica_max_bytes=0)
+    for _ in range(2):
+        assert ask(full, FieldCompare("low", ">", 10, "s1")) == [], "unknown, so no file is pruned"
+    assert caplog.text.count("spark.skipping.store.replica.maxBytes") == 1
+    assert len(full.catalogue("i").files) == 2
+    assert ask(driver(url, "roomy"), FieldCompare("low", ">", 10, "s1")) == [0]
+    more = one.reserve("i", 1)
+    one.write("i", entries(more, bounds([2])), revision=1)
+    assert full.catalogue("i").files["ordinal"].to_pylist() == [0, 1, 2]
+    assert state_of(full) == state_of(one), "commands read all sketches"
+
+
+def test_describe_has_the_place_in_the_log(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    one = driver(url, "one")
+    one.define(definition(), expect=None)
+    assert caplog.text.count("can read values of the indexed columns") == 1
+    assert one.describe("i") == {"segments": 0, "log version": 1, "last checkpoint": None}
+    one.reserve("i", 70)
+    for n in range(70):
+        one.write("i", entries([n], bounds([n])), revision=1)
+    found = driver(url, "other").describe("i")
+    assert found["last checkpoint"] == 65, "after the commit that merges segments"
+    assert found["segments"] == len(one.segments("i")) < 70
+    assert one.size("i") == sum(each.bytes for each in one.segments("i"))
+
+
+def test_create_where_nobody_may_write_names_the_setting(url: str) -> None:
+    objects = Failing(ObstoreObjects(url), fails_at=0)
+    with pytest.raises(StoreError, match=r"set spark\.skipping\.store to a folder that this user"):
+        driver(url, objects=objects).define(definition(), expect=None)
