@@ -13,13 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from pyarrow.dataset import dataset
 
 from providers.errors import NoStore, StoreError
 from providers.index_predicate import Contains, FieldCompare
+from skipping import SkippingIndex
 from skipping.model.definition import State
 from skipping.stores.folder import log
 from skipping.stores.folder.objects import Listed, ObstoreObjects
 from skipping.stores.folder.store import FolderStore
+from skipping.stores.memory.store import MemoryStore
 from tests.skipping.stores.samples import ask, bounds, definition, entries, fill, race
 
 LARGE = 1 << 21
@@ -27,7 +31,7 @@ LARGE = 1 << 21
 
 @dataclass
 class Failing:
-    """Objects of which one request fails: before it is sent, or after it was answered."""
+    """Objects where one request fails: before it is sent, or after it was answered."""
 
     objects: ObstoreObjects
     fails_at: int = -1
@@ -397,3 +401,16 @@ def test_create_where_nobody_may_write_names_the_setting(url: str) -> None:
     objects = Failing(ObstoreObjects(url), fails_at=0)
     with pytest.raises(StoreError, match=r"set spark\.skipping\.store to a folder that this user"):
         driver(url, objects=objects).define(definition(), expect=None)
+
+
+def test_describe_of_an_index_has_what_its_store_adds(url: str, tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    parquet.write_table(pa.table({"id": [1]}), tmp_path / "table" / "a.parquet")
+    table = dataset(tmp_path / "table", format="parquet")
+    facts = SkippingIndex.create(table, "id MIN_MAX", store=driver(url)).describe()
+    assert (facts["store"], facts["segments"], facts["last checkpoint"]) == (url, "1", None)
+    assert int(facts["log version"] or 0) > 1
+    there = SkippingIndex.create(table, "id MIN_MAX", store=MemoryStore("describe")).describe()
+    assert list(there) == [
+        name for name in facts if name not in ("segments", "log version", "last checkpoint")
+    ]
