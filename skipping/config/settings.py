@@ -96,8 +96,8 @@ class Settings:
         values.size,
         text="32g",
         takes="a size such as 32g, 512m, or bytes",
-        meaning="how large the copy of one store may be before queries stop adding sketches to it; "
-        "files whose sketches are not in it are read",
+        meaning="how large the copy of one store may be before queries stop adding large sketches "
+        "to it; paths and bounds are still added. Conditions on other sketches prune no file then",
         fixed=True,
     )
     cache_ttl: float = _setting(

@@ -370,13 +370,19 @@ def test_queries_load_no_sketches_into_a_full_replica(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = driver(url, "one")
-    fill(one, {**bounds([1, 20]), "s2_known": [True] * 2, "s2_values": [["a"], ["b"]]})
-    full = driver(url, "full", replica_max_bytes=0)
+    large = {"s3_known": [True] * 2, "s3_filter": [os.urandom(LARGE)] * 2, "s3_layout": [1, 1]}
+    terms = {"s2_known": [True] * 2, "s2_values": [["a"], ["b"]]}
+    fill(one, {**bounds([1, 20]), **terms, **large})
+    full, has_a = (
+        driver(url, "full", replica_max_bytes=0),
+        Contains("values", pa.array(["a"]), "s2"),
+    )
     for _ in range(2):
-        assert ask(full, FieldCompare("low", ">", 10, "s1")) == [], "unknown, so no file is pruned"
+        assert ask(full, has_a) == [], "unknown, so no file is pruned"
+    assert ask(full, FieldCompare("low", ">", 10, "s1")) == [0], "bounds are loaded with the paths"
     assert caplog.text.count("spark.skipping.store.replica.maxBytes") == 1
     assert len(full.catalogue("i").files) == 2
-    assert ask(driver(url, "roomy"), FieldCompare("low", ">", 10, "s1")) == [0]
+    assert ask(driver(url, "roomy"), has_a) == [1]
     more = one.reserve("i", 1)
     one.write("i", entries(more, bounds([2])), revision=1)
     assert full.catalogue("i").files["ordinal"].to_pylist() == [0, 1, 2]
