@@ -170,8 +170,17 @@ def _resolve_above(name: str) -> Any:
 
 
 def _copy(source: str, target: str) -> int:
+    from skipping.sources.environment import environment_objects
+
     try:
-        copied = copy(open_store(source), open_store(target))
+        settings = Settings.of_environment(os.environ)
+        open = partial(
+            open_store,
+            objects=environment_objects,
+            replicas=settings.store_replica,
+            replica_max_bytes=settings.store_replica_max_bytes,
+        )
+        copied = copy(open(source), open(target))
     except SkippingError as error:
         print(error, file=sys.stderr)
         return 1

@@ -95,7 +95,7 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     """Paths from the top, as `skipping/indexing/refresh.py`; `make x`; `python -m x`."""
     text = page.read_text()
     folders = "providers|skipping|rewrite|tests|notebooks|docs"
-    for named in re.findall(rf"(?<![\w/.])((?:{folders})/[\w/.-]*\w)", prose(page)):
+    for named in re.findall(rf"(?<![\w/.-])((?:{folders})/[\w/.-]*\w)", prose(page)):
         assert (ROOT / named).exists(), named
     for module in re.findall(r"python -m ((?:skipping|rewrite|tests)[\w.]*)", text):
         assert find_spec(module), module

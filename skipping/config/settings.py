@@ -73,9 +73,31 @@ class Settings:
         "store",
         values.text,
         text="",
-        takes="`sqlite:/path`, `opensearch://host:9200` or `opensearch+https://host:9200`",
+        takes="`sqlite:/path`; a folder: `s3a://bucket/path`, `gs://`, `abfss://`, `hdfs://` or "
+        "`file:///path`; `opensearch://host:9200` or `opensearch+https://host:9200`",
         meaning="where indexes are stored; also the environment variable SKIPPING_STORE. The "
-        "default is a SQLite file in the warehouse directory, which then must be local",
+        "default is a SQLite file in a local warehouse directory, and the folder `_skipping` in a "
+        "remote one",
+        fixed=True,
+    )
+    store_replica: str | None = _setting(
+        None,
+        "store.replica",
+        values.text,
+        text="",
+        takes="a local folder",
+        meaning="where the drivers of one user on this host share copies of the stores in folders. "
+        "The default is `lakehouse-file-skipping/replicas` in XDG_CACHE_HOME or `~/.cache`",
+        fixed=True,
+    )
+    store_replica_max_bytes: int = _setting(
+        32 << 30,
+        "store.replica.maxBytes",
+        values.size,
+        text="32g",
+        takes="a size such as 32g, 512m, or bytes",
+        meaning="how large the copy of one store may be before queries stop adding large sketches "
+        "to it; paths and bounds are still added. Conditions on other sketches prune no file then",
         fixed=True,
     )
     cache_ttl: float = _setting(

@@ -35,6 +35,7 @@ def describe(
     """
     state, version = store.state(definition.index), table.version()
     replaced = is_replaced(definition, table)
+    describe_place = getattr(store, "describe", None)
     facts: dict[str, object] = {
         "table": shown_name(definition.name),
         "store": store.location,
@@ -49,6 +50,7 @@ def describe(
         "files": len(files),
         "bytes": pc.sum(files["size"]).as_py() or 0,
         "index bytes": store.size(definition.index),
+        **(describe_place(definition.index) if describe_place else {}),
         "where": definition.where,
         "files not read": state.unread,
         "last error": state.error,

@@ -70,13 +70,16 @@ def _open(url: str, settings: Settings) -> IndexStore:
     return open_store(
         url,
         access=lambda server: _access(server, settings),
-        objects=_environment_objects,
+        objects=environment_objects,
         kept=settings.cache_max_bytes,
         ttl=settings.cache_ttl,
+        replicas=settings.store_replica,
+        replica_max_bytes=settings.store_replica_max_bytes,
     )
 
 
-def _environment_objects(address: str) -> Objects:
+def environment_objects(address: str) -> Objects:
+    """Return the objects of a folder store; raise SettingError for `hdfs:`."""
     if address.startswith("hdfs:"):
         raise SettingError(
             f"{address} can only be opened in a Spark session: outside of one, name a store that "

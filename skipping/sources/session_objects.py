@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from providers.errors import Damaged, SettingError, StoreError
 from skipping.indexing.storage import Opened, open_root
 from skipping.indexing.storage_options import UnfollowedError
-from skipping.stores.folder.objects import Listed, Objects, ObstoreObjects
+from skipping.stores.folder.objects import Listed, Objects, ObstoreObjects, require_process
 
 
 def session_objects(spark: SparkSession, address: str) -> Objects:
@@ -159,6 +159,7 @@ class HadoopObjects:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._address}/{name}")
 
     def _system(self) -> Any:
+        require_process(self._address)
         return self._path("log").getFileSystem(self._hadoop)
 
     @contextlib.contextmanager

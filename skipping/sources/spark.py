@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -26,6 +28,12 @@ from skipping.tables.open import open_table
 
 FILE = "skipping-index.sqlite"
 """The file name of the embedded store in a warehouse directory."""
+
+FOLDER = "_skipping"
+"""The folder of the default store in a remote warehouse directory."""
+
+_REMOTE = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
+_ALIASES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 """Spark's setting for the checkpoints of streams without their own folder."""
@@ -82,9 +90,7 @@ def settings_of(spark: SparkSession) -> Settings:
 def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
     """Open the store in the settings, else in SKIPPING_STORE, else in the warehouse directory."""
     return open_store(
-        settings.store
-        or os.environ.get(STORE)
-        or default_location(spark.conf.get("spark.sql.warehouse.dir")),
+        settings.store or os.environ.get(STORE) or _default_store(spark),
         access=lambda server: Access.of(
             server,
             _start_up(spark, settings),
@@ -98,6 +104,8 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
         objects=lambda address: session_objects(spark, address),
         kept=settings.cache_max_bytes,
         ttl=settings.cache_ttl,
+        replicas=settings.store_replica,
+        replica_max_bytes=settings.store_replica_max_bytes,
     )
 
 
@@ -153,22 +161,59 @@ def _startup_settings(spark: SparkSession) -> Settings:
     return Settings.lenient({key: value for key, value in given.items() if value is not None})[0]
 
 
-def default_location(warehouse: str | None) -> str:
-    """Return the address of the embedded store in a warehouse directory.
+def _default_store(spark: SparkSession) -> str:
+    location = default_location(spark.conf.get("spark.sql.warehouse.dir"))
+    if not location.startswith("sqlite:"):
+        jvm: Any = spark.sparkContext._jvm
+        mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+        conf = json.loads(mapper.writeValueAsString(read_settings(spark)))
+        require_no_namespace(location, conf)
+    return location
 
-    Raises SettingError, with the setting to use instead, unless the warehouse is a local directory:
-    SQLite needs file locks, which network file systems do not implement reliably.
+
+def default_location(warehouse: str | None) -> str:
+    """Return the address of the default store in a warehouse directory.
+
+    This is an SQLite file in a local directory, and a folder in a remote one. Raises SettingError,
+    with the setting to use instead, for other directories: SQLite needs file locks, which network
+    file systems do not implement reliably.
     """
     parts = urlsplit(warehouse or "")
+    if parts.scheme in _REMOTE and parts.netloc:
+        return f"{(warehouse or '').rstrip('/')}/{FOLDER}"
     local = parts.scheme in ("", "file") and parts.netloc in ("", "localhost") and parts.path
     path = Path(unquote(parts.path) if parts.scheme else (warehouse or ""))
     if not local or _file_system(path) in _NETWORK:
         raise SettingError(
-            f"the warehouse {warehouse} is not a local directory, so the embedded index store "
-            "cannot be in it: set spark.skipping.store, for example to sqlite:/var/lib/"
-            "skipping.sqlite on one host"
+            f"the warehouse {warehouse} is neither a local directory nor on object storage or HDFS "
+            "with a host, so indexes have no default store: set spark.skipping.store, for example "
+            "to sqlite:/var/lib/skipping.sqlite on one host"
         )
     return f"sqlite:{path / FILE}"
+
+
+def require_no_namespace(location: str, conf: Mapping[str, str]) -> None:
+    """Raise SettingError if a Hadoop catalog of Iceberg would show a folder as a namespace."""
+    for key, warehouse in conf.items():
+        catalog, _, last = key.rpartition(".")
+        if last != "warehouse" or not catalog.startswith("spark.sql.catalog."):
+            continue
+        is_hadoop = (
+            conf.get(f"{catalog}.type", "").lower() == "hadoop"
+            or conf.get(f"{catalog}.catalog-impl") == "org.apache.iceberg.hadoop.HadoopCatalog"
+        )
+        if is_hadoop and _same_scheme(location).startswith(f"{_same_scheme(warehouse)}/"):
+            raise SettingError(
+                f"the default store {location} would be a namespace of the Hadoop catalog "
+                f"{catalog.removeprefix('spark.sql.catalog.')}: set spark.skipping.store to a "
+                "folder outside of it"
+            )
+
+
+def _same_scheme(address: str) -> str:
+    """Return an address with one scheme for each storage."""
+    scheme, _, rest = address.rstrip("/").partition("://")
+    return f"{_ALIASES.get(scheme, scheme)}://{rest}"
 
 
 def _file_system(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from providers.errors import SettingError
 from skipping.stores import IndexStore
 from skipping.stores.fields import KEPT
 from skipping.stores.folder.objects import Objects, ObstoreObjects
-from skipping.stores.folder.store import FolderStore
+from skipping.stores.folder.store import REPLICA_MAX_BYTES, FolderStore
 from skipping.stores.fork_safety import Lock
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import SCHEMES, Access, server
@@ -35,7 +35,7 @@ _MOST = 32
 """Maximum of open stores of one type: the most recently used. Each has its own connections."""
 
 _memory: dict[str, MemoryStore] = {}
-_folders: dict[str, FolderStore] = {}
+_folders: dict[tuple[str, Path], FolderStore] = {}
 _lock = Lock()
 
 
@@ -46,6 +46,8 @@ def open_store(
     objects: Callable[[str], Objects] = ObstoreObjects,
     kept: int = KEPT,
     ttl: float = 0.0,
+    replicas: str | None = None,
+    replica_max_bytes: int = REPLICA_MAX_BYTES,
 ) -> IndexStore:
     """Return the store at an address.
 
@@ -54,10 +56,11 @@ def open_store(
     `gs://`, `abfss://` or `hdfs://`.
 
     `access` returns the credentials for a server, `objects` opens object storage. `kept` limits the
-    store's cache of fields, in bytes; a query sees the changes of other drivers in a folder `ttl`
-    seconds later at most. A process has one store object for each address (and credentials) of the
-    last 32 opened. No file or connection is opened yet. Raises SettingError for any other address,
-    and for OpenSearch without the extra `opensearch`.
+    store's cache of fields, in bytes. A folder has a replica in the local folder `replicas` (None
+    is the default), to which queries add no sketches above `replica_max_bytes`; they see the
+    changes of other drivers `ttl` seconds later at most. A process has one store object for each
+    address (and credentials or replica) of the last 32 opened. No file or connection is opened yet.
+    Raises SettingError for any other address, and for OpenSearch without the extra `opensearch`.
 
     >>> open_store("memory:a") is open_store("memory:a")
     True
@@ -77,13 +80,15 @@ def open_store(
             return _cluster(address, given, kept)
     if scheme in _FOLDERS:
         address = _folder_address(url)
+        replica = replica_of(address, replicas)
         with _lock:
-            if address not in _folders:
-                found = FolderStore(objects(address), replica_of(address), ttl=ttl, kept=kept)
-                _folders[address] = found
-                while len(_folders) > _MOST:
-                    del _folders[next(iter(_folders))]
-            return _folders[address]
+            found = _folders.pop((address, replica), None) or FolderStore(
+                objects(address), replica, ttl=ttl, kept=kept, replica_max_bytes=replica_max_bytes
+            )
+            _folders[address, replica] = found
+            while len(_folders) > _MOST:
+                del _folders[next(iter(_folders))]
+            return found
     if scheme == "sqlite" and rest.startswith("//"):
         # SQLAlchemy writes sqlite:///path; sqlite://host is not supported.
         rest = rest[2:] if rest.startswith("///") else ""
@@ -126,12 +131,19 @@ def _folder_address(url: str) -> str:
     return path.as_uri()
 
 
-def replica_of(address: str) -> Path:
+def replica_of(address: str, replicas: str | None = None) -> Path:
     """Return the SQLite file in which this user's drivers on this host keep a folder's replica."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = given if given.is_absolute() else Path.home() / ".cache"
-    name = hashlib.sha256(address.encode()).hexdigest()[:32]
-    return base / "lakehouse-file-skipping" / "replicas" / f"{name}.sqlite"
+    if replicas is None:
+        given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+        base = given if given.is_absolute() else Path.home() / ".cache"
+        folder = base / "lakehouse-file-skipping" / "replicas"
+    elif _SCHEME.fullmatch(replicas) or _NO_PATH.search(replicas):
+        raise SettingError(
+            f"spark.skipping.store.replica: {_mask_user(replicas)!r} is not a local folder"
+        )
+    else:
+        folder = Path(replicas).absolute()
+    return folder / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.sqlite"
 
 
 def missing_folder(store: IndexStore) -> Path | None:
@@ -143,7 +155,8 @@ def missing_folder(store: IndexStore) -> Path | None:
 
 
 def _mask_user(url: str) -> str:
-    """Hide the user and password of an address."""
+    """Hide the user and password of an address, and its query, which may have a token."""
+    url = re.sub(r"[?#].*", "?...", url, flags=re.DOTALL)
     return re.sub(r"(//|^)[^/].*@", r"\1...@", url, flags=re.DOTALL)
 
 

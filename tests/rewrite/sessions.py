@@ -405,11 +405,14 @@ def unknown_settings_are_named(folder: Path) -> None:
 
 @scenario
 def a_remote_warehouse_names_the_setting(folder: Path) -> None:
-    for remote in ("s3a://bucket/warehouse", "hdfs://name:8020/warehouse"):
-        made = builder(folder).config("spark.sql.warehouse.dir", remote)
-        with raises(SettingError, f"the warehouse {remote}", "set spark.skipping.store"):
-            rewrite.session(made)
-        SparkSession.builder.getOrCreate().stop()
+    remote = "s3a://bucket/warehouse"
+    made = builder(folder).config("spark.sql.warehouse.dir", remote)
+    made.config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    made.config("spark.sql.catalog.lake.type", "hadoop")
+    made.config("spark.sql.catalog.lake.warehouse", remote)
+    with raises(SettingError, f"{remote}/_skipping", "catalog lake", "set spark.skipping.store"):
+        rewrite.session(made)
+    SparkSession.builder.getOrCreate().stop()
     store = f"sqlite:{folder}/elsewhere.sqlite"
     made = builder(folder).config("spark.sql.warehouse.dir", "s3a://bucket/warehouse")
     with running(rewrite.session(made.config("spark.skipping.store", store))) as spark:

@@ -11,7 +11,7 @@ import pytest
 import providers
 import rewrite
 import skipping
-from skipping.sources.spark import default_location
+from skipping.sources.spark import default_location, require_no_namespace
 from tests.conftest import WITHOUT_JAVA, RunPython
 
 
@@ -133,18 +133,55 @@ class TestDefaultLocation:
             ("file:/data/ware%20house", "sqlite:/data/ware house/skipping-index.sqlite"),
             ("file:///data/w", "sqlite:/data/w/skipping-index.sqlite"),
             ("file://localhost/data/w", "sqlite:/data/w/skipping-index.sqlite"),
+            ("s3a://bucket/w/", "s3a://bucket/w/_skipping"),
+            ("s3://bucket/w", "s3://bucket/w/_skipping"),
+            ("gs://bucket", "gs://bucket/_skipping"),
+            ("abfss://c@a.dfs.core.windows.net/w", "abfss://c@a.dfs.core.windows.net/w/_skipping"),
+            ("hdfs://name:8020/w", "hdfs://name:8020/w/_skipping"),
         ],
     )
-    def test_a_local_warehouse_holds_the_store(self, warehouse: str, location: str) -> None:
+    def test_default_location_is_in_the_warehouse(self, warehouse: str, location: str) -> None:
         assert default_location(warehouse) == location
 
     @pytest.mark.parametrize(
         "warehouse",
-        ["s3://bucket/w", "s3a://bucket/w", "hdfs://name:8020/w", "abfss://c@a/w", "", None],
+        ["dbfs:/w", "wasbs://c@a/w", "hdfs:///w", "s3a:///w", "", None],
     )
-    def test_a_remote_one_names_the_setting(self, warehouse: str | None) -> None:
+    def test_default_location_of_other_warehouses_names_the_setting(
+        self, warehouse: str | None
+    ) -> None:
         with pytest.raises(skipping.SkippingError, match=r"set spark\.skipping\.store"):
             default_location(warehouse)
+
+    @pytest.mark.parametrize(
+        ("catalog", "shows"),
+        [
+            ({"type": "hadoop", "warehouse": "s3a://b/w"}, True),
+            ({"type": "Hadoop", "warehouse": "s3://b/"}, True),
+            (
+                {
+                    "catalog-impl": "org.apache.iceberg.hadoop.HadoopCatalog",
+                    "warehouse": "s3a://b/w/",
+                },
+                True,
+            ),
+            ({"type": "hadoop", "warehouse": "s3a://b/w2"}, False),
+            ({"type": "hadoop", "warehouse": "s3a://b/w/iceberg"}, False),
+            ({"type": "rest", "warehouse": "s3a://b/w"}, False),
+            ({"warehouse": "s3a://b/w"}, False),
+        ],
+    )
+    def test_default_location_in_a_hadoop_catalog_names_the_setting(
+        self, catalog: dict[str, str], shows: bool
+    ) -> None:
+        conf = {f"spark.sql.catalog.lake.{key}": value for key, value in catalog.items()}
+        if not shows:
+            require_no_namespace(default_location("s3a://b/w"), conf)
+            return
+        with pytest.raises(
+            skipping.SkippingError, match=r"catalog lake: set spark\.skipping\.store"
+        ):
+            require_no_namespace(default_location("s3a://b/w"), conf)
 
     def test_a_network_mount_names_the_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
         mounts = [

@@ -74,6 +74,22 @@ class Objects(Protocol):
         """Delete objects; those that do not exist are ignored."""
 
 
+def is_forked() -> bool:
+    """Return whether this process was forked from one that used a folder store."""
+    return _process not in (0, os.getpid())
+
+
+def require_process(location: str) -> None:
+    """Raise StoreError in such a process: threads and sockets of the clients are its parent's."""
+    global _process
+    _process = _process or os.getpid()
+    if is_forked():
+        raise StoreError(
+            f"the store {location} can only be read, as it was, in a process that was forked from "
+            "one that used such a store: start it with the multiprocessing method spawn"
+        )
+
+
 def get_all(objects: Objects, wanted: Mapping[str, int]) -> dict[str, bytes | None]:
     """Return several objects, read at the same time; `wanted` has the limit for each name."""
     if len(wanted) < 2:
@@ -144,13 +160,7 @@ class ObstoreObjects:
 
     def _store(self, *, write: bool = False) -> Any:
         """Return the client; raise StoreError in a child of a fork, where its threads are gone."""
-        global _process
-        _process = _process or os.getpid()
-        if _process != os.getpid():
-            raise StoreError(
-                f"the store {self._url} cannot be used in a process that was forked from one that "
-                "used such a store: start it with the multiprocessing method spawn"
-            )
+        require_process(self._url)
         if self._folder is not None:
             if write:
                 self._folder.mkdir(0o700, parents=True, exist_ok=True)

@@ -109,6 +109,13 @@ class Replica(SqliteStore):
         except NoStore:
             return None
 
+    def file_size(self) -> int:
+        """Return the size of the file; 0 if it does not exist."""
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
     def followed(self, index: IndexId) -> Followed:
         """Return what the replica has of an index."""
         with self._open(None) as connection:

@@ -28,7 +28,7 @@ from skipping.stores.entries import check_entries, sketches
 from skipping.stores.fields import KEPT
 from skipping.stores.folder import log, upkeep
 from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges, Segment
-from skipping.stores.folder.objects import Objects, get_all
+from skipping.stores.folder.objects import Objects, get_all, is_forked, require_process
 from skipping.stores.folder.replica import IDENTITIES, Position, Replica
 from skipping.stores.folder.segments import MOST_PART, read_part, write_segments
 from skipping.stores.fork_safety import Lock
@@ -37,6 +37,9 @@ from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite.index_rows import IndexRow
 
 _log = logging.getLogger(__name__)
+REPLICA_MAX_BYTES = 32 << 30
+"""Default size of a replica above which queries load no further sketches into it."""
+
 _CONFIRMED = 600.0  # seconds for which a position in the log needs no confirmation
 _PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
 _AHEAD = 8  # commits that are read at once
@@ -49,17 +52,26 @@ class FolderStore(RecordStore[IndexRow]):
 
     Queries see changes of other drivers `ttl` seconds later at most, and do not wait for them:
     the log is read in the background. Calls without a timeout read it first. `kept` limits the
-    cache of fields, in bytes.
+    cache of fields, in bytes. Once the replica has more than `replica_max_bytes`, queries do not
+    load objects that have only sketches: those are unknown.
     """
 
     def __init__(
-        self, objects: Objects, replica: Path, *, ttl: float = 0.0, kept: int = KEPT
+        self,
+        objects: Objects,
+        replica: Path,
+        *,
+        ttl: float = 0.0,
+        kept: int = KEPT,
+        replica_max_bytes: int = REPLICA_MAX_BYTES,
     ) -> None:
         self._objects = objects
         self._path = replica
         self._replica = Replica(replica, kept=kept)
         self._ttl = ttl
         self._kept = kept
+        self._replica_max_bytes = replica_max_bytes
+        self._is_full = False
         self._lock = Lock()
         self._flights = SingleFlight[bool]()
         self._exists = False
@@ -68,7 +80,7 @@ class FolderStore(RecordStore[IndexRow]):
         self._confirmed_at = -float("inf")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _make, (self._objects, self._path, self._ttl, self._kept)
+        return _make, (self._objects, self._path, self._ttl, self._kept, self._replica_max_bytes)
 
     @property
     def location(self) -> str:
@@ -107,6 +119,12 @@ class FolderStore(RecordStore[IndexRow]):
                 if position is None
                 else self._replica.preview(definition, expect)
             )
+            if position is None:
+                _log.warning(
+                    "creating an index store; everyone who can read its folder can read values of "
+                    "the indexed columns: store=%s",
+                    self.location,
+                )
             return _commit(position, index, set=_difference(before, record))
 
         self._append(make)
@@ -212,9 +230,11 @@ class FolderStore(RecordStore[IndexRow]):
     ) -> Sequence[BitMap]:
         deadline = time.monotonic() + timeout
         self._refresh(timeout)
-        wanted = sorted({IDENTITIES} | {test.sketch for test in tests})
         # What does not arrive in time is unknown to this query, and there for the next.
-        self._load_within(index, wanted, _SHARE * (deadline - time.monotonic()))
+        if not is_forked():
+            needed = {test.sketch for test in tests} if self._can_load() else set()
+            wanted = sorted({IDENTITIES} | needed)
+            self._load_within(index, wanted, _SHARE * (deadline - time.monotonic()))
         return self._replica.find_prunable(
             index,
             tests,
@@ -222,6 +242,16 @@ class FolderStore(RecordStore[IndexRow]):
             timeout=max(0.0, deadline - time.monotonic()),
             generation=generation,
         )
+
+    def describe(self, index: IndexId) -> dict[str, object]:
+        """Return facts about an index's place in the folder."""
+        segments, position = self.segments(index), self._replica.position()
+        hint = self._objects.get(log.HINT, most=log.MOST_COMMIT)
+        return {
+            "segments": len(segments),
+            "log version": None if position is None else position.version,
+            "last checkpoint": None if hint is None else log.parse_hint(hint),
+        }
 
     def segments(self, index: IndexId) -> Sequence[Segment]:
         """Return the segments of an index."""
@@ -231,9 +261,14 @@ class FolderStore(RecordStore[IndexRow]):
     # Follow the log
 
     def _refresh(self, timeout: float | None) -> None:
-        """Follow the log: at once without a timeout or before the first use, else in background."""
+        """Follow the log: at once without a timeout or before the first use, else in background.
+
+        A child of a fork cannot.
+        """
         age = time.monotonic() - self._read_at
-        if timeout is None or self._ttl == 0 or age == float("inf"):
+        if is_forked():
+            pass  # the replica answers, as the parent left it or as other processes do
+        elif timeout is None or self._ttl == 0 or age == float("inf"):
             if timeout is None:
                 self._follow()
             elif self._flights.result("follow", self._follow, timeout=timeout) is None:
@@ -242,6 +277,7 @@ class FolderStore(RecordStore[IndexRow]):
             self._flights.result("follow", self._follow, timeout=0)
         self._exists = self._exists or self._replica.position() is not None
         if not self._exists:
+            require_process(self.location)
             raise NoStore(f"the store {self.location} does not exist: create the index again")
 
     def _follow(self) -> bool:
@@ -301,14 +337,26 @@ class FolderStore(RecordStore[IndexRow]):
         """Read the objects of a commit that the replica needs now."""
         if not commit.add or commit.merged:
             return {}
-        followed = self._replica.followed(commit.index)
+        followed, can_load = self._replica.followed(commit.index), self._can_load()
         wanted = [
             (segment.rows, part)
             for segment in commit.add
             for part in segment.parts
-            if followed.needs(part)
+            if followed.needs(part) and (can_load or part.identities)
         ]
         return self._read_objects(wanted)
+
+    def _can_load(self) -> bool:
+        """Return whether the replica may grow by sketches; warn once when it becomes full."""
+        was, self._is_full = self._is_full, self._replica.file_size() > self._replica_max_bytes
+        if self._is_full and not was:
+            _log.warning(
+                "the replica is full, so files with sketches that it lacks are read: raise "
+                "spark.skipping.store.replica.maxBytes or delete it: store=%s replica=%s",
+                self.location,
+                self._path,
+            )
+        return not self._is_full
 
     def _read_objects(self, wanted: Sequence[tuple[int, Part]]) -> dict[str, pa.Table]:
         """Read objects; those that are gone or invalid are left out."""
@@ -472,8 +520,10 @@ def _commit(position: Position | None, index: IndexId, **changes: Any) -> Commit
     return Commit(position.store, position.version + 1, index, **changes)
 
 
-def _make(objects: Objects, replica: Path, ttl: float, kept: int) -> FolderStore:
-    return FolderStore(objects, replica, ttl=ttl, kept=kept)
+def _make(
+    objects: Objects, replica: Path, ttl: float, kept: int, replica_max_bytes: int
+) -> FolderStore:
+    return FolderStore(objects, replica, ttl=ttl, kept=kept, replica_max_bytes=replica_max_bytes)
 
 
 def _difference(before: IndexRow, after: IndexRow) -> dict[str, object]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from providers.errors import Damaged, StoreError
+from providers.errors import Damaged, StoreError, first_line
 from skipping.stores import IDENTITY
 from skipping.stores.entries import ORDINALS, check_entries
 from skipping.stores.folder import log
@@ -35,7 +35,13 @@ _MOST_MERGED = 64 << 20  # bytes
 def require_conditional_writes(objects: Objects) -> None:
     """Raise StoreError if the storage lets two writers create one object: commits would be lost."""
     name = f"probe/{secrets.token_hex(16)}"
-    if not objects.create(name, b"1"):
+    try:
+        is_created = objects.create(name, b"1")
+    except StoreError as error:
+        raise StoreError(
+            f"{first_line(error)}: set spark.skipping.store to a folder that this user can write"
+        ) from error
+    if not is_created:
         raise StoreError(f"{objects.location} refuses new objects: choose other storage")
     try:
         if objects.create(name, b"2"):

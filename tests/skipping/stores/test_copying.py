@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 from providers.errors import Damaged, NoStore, StoreError
+from skipping.__main__ import main
 from skipping.model.definition import State
 from skipping.stores import IndexStore
 from skipping.stores.copy import CopyResult, copy
+from skipping.stores.folder.objects import ObstoreObjects
+from skipping.stores.folder.store import FolderStore
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.conftest import RunPython
@@ -39,10 +42,13 @@ def rows(store: IndexStore) -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.parametrize("source", ["memory", "sqlite"])
-@pytest.mark.parametrize("target", ["memory", "sqlite"])
+@pytest.mark.parametrize("source", ["memory", "sqlite", "folder"])
+@pytest.mark.parametrize("target", ["memory", "sqlite", "folder"])
 def test_all_of_it(source: str, target: str, tmp_path: Path) -> None:
     def make_store(kind: str, name: str) -> IndexStore:
+        if kind == "folder":
+            replica = tmp_path / "replicas" / f"{name}.db"
+            return FolderStore(ObstoreObjects((tmp_path / name).as_uri()), replica)
         return MemoryStore(name) if kind == "memory" else SqliteStore(tmp_path / f"{name}.db")
 
     one, other = make_store(source, "one"), make_store(target, "other")
@@ -56,7 +62,7 @@ def test_all_of_it(source: str, target: str, tmp_path: Path) -> None:
     assert other.reserve("i", 1).start >= 7
     # And it can be written to.
     other.write("i", entries([7]), revision=found.revision)
-    left = [p.name for p in tmp_path.iterdir()]
+    left = [p.name for p in tmp_path.iterdir() if p.is_file()]
     assert sorted(left) == sorted(
         f"{name}.db" for kind, name in ((source, "one"), (target, "other")) if kind == "sqlite"
     )
@@ -131,3 +137,16 @@ def test_on_the_command_line(run_python: RunPython, tmp_path: Path) -> None:
     assert again.returncode == 1
     assert "has indexes already" in again.stderr
     assert rows(SqliteStore(tmp_path / "other.db")) == rows(SqliteStore(tmp_path / "one.db"))
+
+
+def test_copy_of_a_folder_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    build_store(SqliteStore(tmp_path / "one.db"))
+    shared = (tmp_path / "shared").as_uri()
+    assert main(["copy", f"sqlite:{tmp_path}/one.db", shared]) == 0
+    assert main(["copy", shared, f"sqlite:{tmp_path}/other.db"]) == 0
+    assert rows(SqliteStore(tmp_path / "other.db")) == rows(SqliteStore(tmp_path / "one.db"))
+    assert main(["copy", "hdfs://name:8020/index", shared]) == 1
+    assert "can only be opened in a Spark session" in capsys.readouterr().err

@@ -13,13 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from pyarrow.dataset import dataset
 
 from providers.errors import NoStore, StoreError
 from providers.index_predicate import Contains, FieldCompare
+from skipping import SkippingIndex
 from skipping.model.definition import State
 from skipping.stores.folder import log
 from skipping.stores.folder.objects import Listed, ObstoreObjects
 from skipping.stores.folder.store import FolderStore
+from skipping.stores.memory.store import MemoryStore
 from tests.skipping.stores.samples import ask, bounds, definition, entries, fill, race
 
 LARGE = 1 << 21
@@ -27,7 +31,7 @@ LARGE = 1 << 21
 
 @dataclass
 class Failing:
-    """Objects of which one request fails: before it is sent, or after it was answered."""
+    """Objects where one request fails: before it is sent, or after it was answered."""
 
     objects: ObstoreObjects
     fails_at: int = -1
@@ -360,3 +364,59 @@ def test_queries_do_not_wait_for_the_log(url: str) -> None:
     assert objects.requests == []
     assert len(other.definitions()) == 1, "a command reads the log"
     assert len(objects.requests) == 1
+
+
+def test_queries_load_no_sketches_into_a_full_replica(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = driver(url, "one")
+    large = {"s3_known": [True] * 2, "s3_filter": [os.urandom(LARGE)] * 2, "s3_layout": [1, 1]}
+    terms = {"s2_known": [True] * 2, "s2_values": [["a"], ["b"]]}
+    fill(one, {**bounds([1, 20]), **terms, **large})
+    full, has_a = (
+        driver(url, "full", replica_max_bytes=0),
+        Contains("values", pa.array(["a"]), "s2"),
+    )
+    for _ in range(2):
+        assert ask(full, has_a) == [], "unknown, so no file is pruned"
+    assert ask(full, FieldCompare("low", ">", 10, "s1")) == [0], "bounds are loaded with the paths"
+    assert caplog.text.count("spark.skipping.store.replica.maxBytes") == 1
+    assert len(full.catalogue("i").files) == 2
+    assert ask(driver(url, "roomy"), has_a) == [1]
+    more = one.reserve("i", 1)
+    one.write("i", entries(more, bounds([2])), revision=1)
+    assert full.catalogue("i").files["ordinal"].to_pylist() == [0, 1, 2]
+    assert state_of(full) == state_of(one), "commands read all sketches"
+
+
+def test_describe_has_the_place_in_the_log(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    one = driver(url, "one")
+    one.define(definition(), expect=None)
+    assert caplog.text.count("can read values of the indexed columns") == 1
+    assert one.describe("i") == {"segments": 0, "log version": 1, "last checkpoint": None}
+    one.reserve("i", 70)
+    for n in range(70):
+        one.write("i", entries([n], bounds([n])), revision=1)
+    found = driver(url, "other").describe("i")
+    assert found["last checkpoint"] == 65, "after the commit that merges segments"
+    assert found["segments"] == len(one.segments("i")) < 70
+    assert one.size("i") == sum(each.bytes for each in one.segments("i"))
+
+
+def test_create_where_nobody_may_write_names_the_setting(url: str) -> None:
+    objects = Failing(ObstoreObjects(url), fails_at=0)
+    with pytest.raises(StoreError, match=r"set spark\.skipping\.store to a folder that this user"):
+        driver(url, objects=objects).define(definition(), expect=None)
+
+
+def test_describe_of_an_index_has_what_its_store_adds(url: str, tmp_path: Path) -> None:
+    (tmp_path / "table").mkdir()
+    parquet.write_table(pa.table({"id": [1]}), tmp_path / "table" / "a.parquet")
+    table = dataset(tmp_path / "table", format="parquet")
+    facts = SkippingIndex.create(table, "id MIN_MAX", store=driver(url)).describe()
+    assert (facts["store"], facts["segments"], facts["last checkpoint"]) == (url, "1", None)
+    assert int(facts["log version"] or 0) > 1
+    there = SkippingIndex.create(table, "id MIN_MAX", store=MemoryStore("describe")).describe()
+    assert list(there) == [
+        name for name in facts if name not in ("segments", "log version", "last checkpoint")
+    ]

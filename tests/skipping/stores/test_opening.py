@@ -13,11 +13,13 @@ from pyspark import SparkConf
 
 from providers.errors import SettingError
 from skipping.config.settings import Settings
+from skipping.sources.environment import environment_store
 from skipping.sources.spark import store_of
 from skipping.stores.open import open_store
 from skipping.stores.opensearch.credentials import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from tests.conftest import RunPython
+from tests.skipping.stores.samples import bounds, fill
 
 
 def test_memory_is_one_store_a_name() -> None:
@@ -33,9 +35,12 @@ def test_memory_is_one_store_a_name() -> None:
         ("sqlite:/a/b.db", "sqlite:/a/b.db"),
         ("sqlite:///a/b c%20.db", "sqlite:/a/b c%20.db"),
         ("/a/b.db", "sqlite:/a/b.db"),
-        ("file:/a/b%20c.db", "sqlite:/a/b c.db"),
-        ("file:///a/b.db", "sqlite:/a/b.db"),
-        ("file://localhost/a/b.db", "sqlite:/a/b.db"),
+        ("file:/a/b%20c", "file:///a/b%20c"),
+        ("file:///a/b/", "file:///a/b"),
+        ("file://localhost/a/b", "file:///a/b"),
+        ("s3a://bucket/a/", "s3a://bucket/a"),
+        ("gs://bucket/a", "gs://bucket/a"),
+        ("abfss://c@account/a", "abfss://c@account/a"),
         (" sqlite:/a/b.db\n", "sqlite:/a/b.db"),
         ("/a/me@host/b.db", "sqlite:/a/me@host/b.db"),
     ],
@@ -47,8 +52,9 @@ def test_open_store_finds_files(url: str, location: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *("opensearch://me:secret@host:9200", "s3://b/k", "sqlite://host/p", "file://host/p"),
+        *("opensearch://me:secret@host:9200", "s3:///k", "sqlite://host/p", "file://host/p"),
         *("sqlite://me:secret@host/p", "file://me:secret@host/p", "/a\n/b.db", "", "sqlite:"),
+        *("s3a://me:secret@bucket/p", "gs://bucket/p?token=secret", "ftp://me:secret@host/p"),
         *("opensearch ://me:secret@host:9200", "://me:secret@host:9200"),
         *("//me:secret@host:9200", "sqlite:opensearch://me:secret@host:9200"),
         *("sqlite:/opensearch://me:secret@host/a", "opensearch\t//me:secret@host:9200"),
@@ -60,6 +66,30 @@ def test_open_store_refuses_the_rest(url: str) -> None:
     ) as raised:
         open_store(url)
     assert "secret" not in str(raised.value)
+
+
+def test_a_sqlite_file_at_a_file_address_names_the_scheme(tmp_path: Path) -> None:
+    path = tmp_path / "a b.sqlite"
+    path.touch()
+    with pytest.raises(SettingError, match=f"set it to sqlite:{path}"):
+        open_store(path.as_uri())
+
+
+def test_a_folder_is_one_store_for_each_replica(tmp_path: Path) -> None:
+    url = (tmp_path / "shared").as_uri()
+    store = open_store(url)
+    assert open_store(f"{url}/") is store
+    assert open_store(url, replicas=f"{tmp_path}/mine") is not store
+    fill(open_store(url, replicas=f"{tmp_path}/mine"), bounds([1]))
+    (made,) = (tmp_path / "mine").iterdir()
+    assert made.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(SettingError, match=r"store\.replica.*is not a local folder"):
+        open_store(url, replicas="s3a://bucket/replicas")
+
+
+def test_outside_of_spark_hdfs_names_the_reason() -> None:
+    with pytest.raises(SettingError, match="can only be opened in a Spark session"):
+        environment_store(Settings(store="hdfs://name:8020/path"))
 
 
 # OpenSearch
