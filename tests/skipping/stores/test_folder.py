@@ -17,9 +17,10 @@ import pytest
 from providers.errors import NoStore, StoreError
 from providers.index_predicate import Contains, FieldCompare
 from skipping.model.definition import State
-from skipping.stores.folder import log
+from skipping.stores.folder import log, upkeep
 from skipping.stores.folder.objects import Listed, ObstoreObjects
 from skipping.stores.folder.store import FolderStore
+from tests.object_store import options_at
 from tests.skipping.stores.samples import ask, bounds, definition, entries, fill, race
 
 LARGE = 1 << 21
@@ -215,6 +216,45 @@ def test_checkpoints_merge_segments_and_old_objects_are_deleted(url: str) -> Non
         one.write("i", entries([n], bounds([n])), revision=1)
     assert len(list(folder.rglob("*.*"))) < before / 2
     assert state_of(one) == state_of(other) == state_of(driver(url, "late")) == state_of(cold)
+
+
+def test_options_of_the_http_client_are_accepted() -> None:
+    objects = ObstoreObjects(
+        "s3://lake/x", {**options_at(1), "timeout": "9s", "AWS_CONNECT_TIMEOUT": "1s"}
+    )
+    options = objects._store().client_options
+    assert (options["timeout"], options["connect_timeout"]) == ("9s", "1s")
+
+
+def test_staged_files_of_killed_writers_are_deleted(url: str) -> None:
+    one = driver(url, "one")
+    fill(one, bounds([1, 2]))
+    folder = Path(url.removeprefix("file://"))
+    # As Rust's object_store leaves them.
+    staged = [folder / "log/0000000009.json#1", folder / "data/00.arrow#1", folder / "log/new#2"]
+    past = time.time() - 2 * upkeep.RETENTION.total_seconds()
+    for path in staged:
+        path.write_bytes(b"half")
+    for path in staged[:2]:
+        os.utime(path, (past, past))
+    for _ in range(upkeep.CHECKPOINT):
+        one.reserve("i", 1)
+    assert [path.exists() for path in staged] == [False, False, True]
+    assert len(driver(url, "other").catalogue("i").files) == 2
+
+
+def test_an_object_of_the_future_ages_no_other(url: str) -> None:
+    one = driver(url, "one")
+    fill(one, bounds([1, 2]))
+    # Uploaded, but not committed yet.
+    ObstoreObjects(url).create(f"data/{'0' * 32}.arrow", b"new")
+    ObstoreObjects(url).create(f"data/{'f' * 32}.arrow", b"of another clock")
+    folder = Path(url.removeprefix("file://"))
+    future = time.time() + 2 * upkeep.RETENTION.total_seconds()
+    os.utime(folder / f"data/{'f' * 32}.arrow", (future, future))
+    for _ in range(upkeep.CHECKPOINT):
+        one.reserve("i", 1)
+    assert (folder / f"data/{'0' * 32}.arrow").exists()
 
 
 def test_a_folder_that_was_made_again_is_read_again(url: str, tmp_path: Path) -> None:
