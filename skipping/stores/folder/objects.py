@@ -28,7 +28,7 @@ from skipping.stores.sqlite.permissions import check_folder_permissions
 _TIMEOUT = timedelta(seconds=30)  # of a request with its repetitions
 _REQUESTS = 16  # at once
 _EXPIRE = 900.0  # seconds after which credentials are requested again
-_PREFIX = re.compile("^(aws|azure|google)_")
+_PREFIX = re.compile("^(aws|azure|google)_", re.IGNORECASE)
 _CLIENT = {
     *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type"),
     *("http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_only"),
@@ -208,14 +208,16 @@ class ObstoreObjects:
 
 
 def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the options of the storage, and those of the HTTP client, which obstore separates."""
-    config, client = {}, {"timeout": "30s", "connect_timeout": "5s"}
-    for name, value in options.items():
-        bare = _PREFIX.sub("", name.lower())
-        if bare in _CLIENT:
+    """Return the options of the storage, and those of the HTTP client, which obstore separates.
+
+    The latter replace those that object_store takes from the environment, so they include them.
+    """
+    client = {"timeout": "30s", "connect_timeout": "5s"}
+    environment = {name: value for name, value in os.environ.items() if _PREFIX.match(name)}
+    for name, value in (environment | dict(options)).items():
+        if (bare := _PREFIX.sub("", name).lower()) in _CLIENT:
             client[bare] = value
-        else:
-            config[name] = value
+    config = {k: v for k, v in options.items() if _PREFIX.sub("", k).lower() not in _CLIENT}
     return config, client
 
 
