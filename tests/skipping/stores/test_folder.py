@@ -282,6 +282,20 @@ def test_a_folder_that_was_made_again_is_read_again(url: str, tmp_path: Path) ->
     assert state_of(other) == state_of(again) == state_of(one)
 
 
+def test_a_change_is_a_request_and_one_for_entries(url: str) -> None:
+    fill(driver(url, "one"), bounds([1, 2]))
+    objects = Failing(ObstoreObjects(url))
+    other = driver(url, "other", objects)
+    other.definitions()
+    objects.requests.clear()
+    (ordinal,) = other.reserve("i", 1)
+    assert len(objects.requests) == 1
+    other.write("i", entries([ordinal], bounds([3])), revision=1)
+    assert len(objects.requests) == 3
+    other.report("i", State("active", 2))
+    assert len(objects.requests) == 4
+
+
 def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = driver(url, "one"), driver(url, "other", ttl=0.05)
     fill(one, bounds([1, 20]))

@@ -30,11 +30,9 @@ def start(url: str, folder: Path, name: str, count: int, at: int = 0) -> subproc
     """Start a writer whose replica is that of the host `at`."""
     module = "tests.skipping.stores.writers"
     replica = folder / f"host{at}.sqlite"
-    return subprocess.Popen(
-        [sys.executable, "-m", module, url, str(replica), name, str(count)],
-        stdin=subprocess.DEVNULL,
-        stdout=(folder / f"{name}.out").open("w"),
-    )
+    command = [sys.executable, "-m", module, url, str(replica), name, str(count)]
+    with (folder / f"{name}.out").open("w") as output:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output)
 
 
 def reports(folder: Path) -> dict[str, list[list[object]]]:
@@ -65,16 +63,21 @@ def test_killed_writers_leave_nothing_half_visible(url: str, tmp_path: Path, kil
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.skipping.stores.writers"])
     drawn, running = random.Random(7), dict[int, multiprocessing.process.BaseProcess]()
+    outputs = dict[int, Path]()
     killed = 0
     while killed < kills:
         for host in range(4):
             if host not in running:
                 name, replica = f"w{killed}-{host}", tmp_path / f"host{host}.sqlite"
-                output = tmp_path / f"{name}.out"
-                running[host] = context.Process(target=to_file, args=(output, url, replica, name))
+                outputs[host] = tmp_path / f"{name}.out"
+                given = outputs[host], url, replica, name
+                running[host] = context.Process(target=to_file, args=given)
                 running[host].start()
+        host = drawn.randrange(4)
+        if drawn.random() < 0.9:  # else it is still starting
+            wait_for(outputs[host])
         time.sleep(drawn.uniform(0, 0.5))
-        writer = running.pop(drawn.randrange(4))
+        writer = running.pop(host)
         writer.kill()
         writer.join()
         assert writer.exitcode == -signal.SIGKILL
@@ -101,6 +104,14 @@ def test_killed_writers_leave_nothing_half_visible(url: str, tmp_path: Path, kil
     assert {f"data/{path.name}" for path in (folder / "data").iterdir()} == live
     assert len(list((folder / "log").iterdir())) < 2 * upkeep.CHECKPOINT
     assert state_of(warm) == state_of(last) == state_of(driver(url, "late"))
+
+
+def wait_for(output: Path) -> None:
+    """Wait until a writer has written a line."""
+    deadline = time.monotonic() + 300
+    while not (output.exists() and output.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def to_file(output: Path, url: str, replica: Path, name: str) -> None:
