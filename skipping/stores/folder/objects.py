@@ -68,8 +68,8 @@ class Objects(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless it exists; return whether it was written.
 
-        False may also mean that an earlier attempt of this call succeeded. After a StoreError, the
-        object may or may not be written.
+        False may also mean that an earlier attempt of this call succeeded, or HTTP 409: the name is
+        being written or deleted. After a StoreError, the object may or may not be written.
         """
 
     def replace(self, name: str, data: bytes) -> None:

@@ -373,8 +373,9 @@ class FolderStore(RecordStore[IndexRow]):
         """Write the objects of entries; yield their segments, and the tables of the objects."""
         for segment, objects in write_segments(entries):
             with ThreadPoolExecutor(_UPLOADS) as pool:
-                # Names are random: one that exists is from an attempt whose response was lost.
-                list(pool.map(lambda item: self._objects.create(*item), objects.items()))
+                # Names are random, so nothing is overwritten. `create` would not tell a conflict
+                # (HTTP 409), after which there is no object, from one that exists.
+                list(pool.map(lambda item: self._objects.replace(*item), objects.items()))
             yield (
                 segment,
                 {

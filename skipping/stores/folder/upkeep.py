@@ -51,7 +51,8 @@ def checkpoint(objects: Objects, replica: Replica) -> Checkpoint | None:
     """Write a checkpoint of what a replica has; return it."""
     made = replica.checkpoint()
     if made is not None:
-        objects.create(made.name, made.to_bytes())
+        # Checkpoints of one version are equal. `create` may leave none (see `_upload`).
+        objects.replace(made.name, made.to_bytes())
         objects.replace(log.HINT, log.hint_of(made))
     return made
 

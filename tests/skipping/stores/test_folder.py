@@ -323,6 +323,26 @@ def test_storage_without_conditional_writes_is_refused(url: str) -> None:
         driver(url, objects=Overwrites(url)).define(definition(), expect=None)
 
 
+def test_a_conflict_is_not_taken_for_an_object_that_exists(url: str) -> None:
+    """As Amazon's 409 for a key that is being written or deleted; Rust's object_store hides it."""
+
+    class Conflicts(ObstoreObjects):
+        conflicts = 0
+
+        def create(self, name: str, data: bytes) -> bool:
+            self.conflicts += not name.startswith("probe/")
+            return self.conflicts % 2 == 0 and super().create(name, data)
+
+    one = driver(url, "one", Conflicts(url))
+    one.define(definition(), expect=None)
+    one.reserve("i", upkeep.CHECKPOINT)
+    for n in range(upkeep.CHECKPOINT):
+        one.write("i", entries([n], bounds([n])), revision=1)
+    cold = driver(url, "cold")
+    assert state_of(cold) == state_of(one)
+    assert len(cold.catalogue("i").files) == upkeep.CHECKPOINT
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

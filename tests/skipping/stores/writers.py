@@ -31,6 +31,8 @@ def write(store: IndexStore, name: str, count: int, report: Report) -> None:
             (ordinal,) = store.reserve("i", 1)
             report("reserve", ordinal)
             done += 1
+            if done == count:
+                break
             path = [f"{name}-{ordinal}"]
             store.write("i", entries([ordinal], bounds([ordinal]), path=path), revision=1)
             report("write", ordinal)
