@@ -10,6 +10,7 @@ import java.util.Properties;
 import java.util.Set;
 import java.util.regex.Pattern;
 import org.gaul.s3proxy.AuthenticationType;
+import org.gaul.s3proxy.PutOptions2;
 import org.gaul.s3proxy.S3Proxy;
 import org.jclouds.ContextBuilder;
 import org.jclouds.blobstore.BlobStore;
@@ -35,6 +36,8 @@ public class SlowStore {
 
   /** What a PUT that runs, or failed, leaves in the folder. */
   private static final Pattern TEMPORARY = Pattern.compile(".*-[0-9a-f]{8}(-[0-9a-f]{4,12}){4}");
+
+  private static final Object PUT = new Object();
 
   private static volatile long delay;
 
@@ -77,6 +80,7 @@ public class SlowStore {
     if (method.getName().equals("blobExists")) {
       return file(given, store.blobMetadata((String) given[0], (String) given[1])) != null;
     }
+    if (method.getName().equals("putBlob")) return put(store, method, given);
     for (int tries = 1; ; tries++) {
       try {
         Object out = method.invoke(store, given);
@@ -91,6 +95,25 @@ public class SlowStore {
         // A listing fails when a file that is being written goes away under it.
         if (!method.getName().equals("list") || tries == 20) throw failure.getCause();
       }
+    }
+  }
+
+  /** S3Proxy checks a condition before it writes: several of those who race for a key would win. */
+  private static Object put(BlobStore store, Method method, Object[] given) throws Throwable {
+    boolean onlyNew =
+        given.length == 3
+            && given[2] instanceof PutOptions2
+            && "*".equals(((PutOptions2) given[2]).getIfNoneMatch());
+    try {
+      synchronized (PUT) {
+        String name = ((Blob) given[1]).getMetadata().getName();
+        if (onlyNew && store.blobMetadata((String) given[0], name) != null) {
+          throw new IllegalStateException("PreconditionFailed");  // for S3Proxy: 412
+        }
+        return method.invoke(store, given);
+      }
+    } catch (InvocationTargetException failure) {
+      throw failure.getCause();
     }
   }
 

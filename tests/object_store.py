@@ -1,8 +1,8 @@
 """Run an S3 object store on this machine, over a folder, with a configurable delay of responses.
 
 It is S3Proxy from Maven Central, started by `SlowStore.java`, which the JDK runs from source. It
-listens on 127.0.0.1 only. Do not use it for concurrent writes of one key: a conditional PUT is not
-atomic.
+listens on 127.0.0.1 only. S3Proxy checks the condition of a PUT before it writes, so it would let
+several clients create one key; SlowStore serializes PUTs.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ MOST_COMMIT = 64 << 20
 """Maximum of bytes of a commit or checkpoint."""
 
 HINT = "log/_last_checkpoint"
-"""Names the newest checkpoint; the only object that is ever overwritten."""
+"""Names the newest checkpoint; the only object whose content changes."""
 
 RECORD: Mapping[str, type] = {
     **dict.fromkeys(("definition", "state", "lease"), str),

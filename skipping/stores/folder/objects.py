@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -28,6 +28,14 @@ from skipping.stores.sqlite.permissions import check_folder_permissions
 _TIMEOUT = timedelta(seconds=30)  # of a request with its repetitions
 _REQUESTS = 16  # at once
 _EXPIRE = 900.0  # seconds after which credentials are requested again
+_PREFIX = re.compile("^(aws|azure|google)_", re.IGNORECASE)
+_CLIENT = {
+    *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type"),
+    *("http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_only"),
+    *("http2_keep_alive_while_idle", "http2_max_frame_size", "pool_idle_timeout", "timeout"),
+    *("pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url"),
+    *("randomize_addresses", "user_agent"),
+}
 _PROTECTED = re.compile(r"[^ -~]")
 
 
@@ -60,8 +68,8 @@ class Objects(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Write an object unless it exists; return whether it was written.
 
-        False may also mean that an earlier attempt of this call succeeded. After a StoreError, the
-        object may or may not be written.
+        False may also mean that an earlier attempt of this call succeeded, or HTTP 409: the name is
+        being written or deleted. After a StoreError, the object may or may not be written.
         """
 
     def replace(self, name: str, data: bytes) -> None:
@@ -150,13 +158,34 @@ class ObstoreObjects:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         with self._errors(f"list {prefix}"), suppress(FileNotFoundError):
+            if self._folder is not None:
+                yield from self._list_files(prefix)
+                return
             for page in obstore.list(self._store(), prefix):
                 for each in page:
                     yield Listed(each["path"], each["size"], each["last_modified"])
 
     def delete(self, names: Sequence[str]) -> None:
         with self._errors("delete"), suppress(FileNotFoundError):
+            if self._folder is not None:
+                self._store(write=True)
+                for name in names:
+                    (self._folder / name).unlink(missing_ok=True)
+                return
             obstore.delete(self._store(write=True), list(names))
+
+    def _list_files(self, prefix: str) -> Iterator[Listed]:
+        """Yield the files of a folder, even those that object_store hides: `name#1` is a staged
+        file, and may have been left by a killed writer.
+        """
+        self._store()
+        assert self._folder is not None
+        for each in os.scandir(self._folder / prefix):
+            with suppress(FileNotFoundError):  # a staged file gets its name
+                if each.is_file(follow_symlinks=False):
+                    found = each.stat(follow_symlinks=False)
+                    modified = datetime.fromtimestamp(found.st_mtime, timezone.utc)
+                    yield Listed(f"{prefix}{each.name}", found.st_size, modified)
 
     def _store(self, *, write: bool = False) -> Any:
         """Return the client; raise StoreError in a child of a fork, where its threads are gone."""
@@ -171,9 +200,8 @@ class ObstoreObjects:
             more: dict[str, Any] = {}
             if self._folder is None:
                 more["retry_config"] = {"max_retries": 5, "retry_timeout": _TIMEOUT}
-                more["client_options"] = {"timeout": "30s", "connect_timeout": "5s"}
-                if given := self._options() if callable(self._options) else self._options:
-                    more["config"] = dict(given)
+                given = self._options() if callable(self._options) else self._options
+                more["config"], more["client_options"] = _split(given or {})
             self._opened, self._opened_at = from_url(self._url, **more), time.monotonic()
         return self._opened
 
@@ -187,6 +215,20 @@ class ObstoreObjects:
             # The first line names the cause; the others may have headers of the request.
             text = _PROTECTED.sub(" ", first_line(error))[:300]
             raise StoreError(f"the store {self._url} cannot {what}: {text}") from error
+
+
+def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the options of the storage, and those of the HTTP client, which obstore separates.
+
+    The latter replace those that object_store takes from the environment, so they include them.
+    """
+    client = {"timeout": "30s", "connect_timeout": "5s"}
+    environment = {name: value for name, value in os.environ.items() if _PREFIX.match(name)}
+    for name, value in (environment | dict(options)).items():
+        if (bare := _PREFIX.sub("", name).lower()) in _CLIENT:
+            client[bare] = value
+    config = {k: v for k, v in options.items() if _PREFIX.sub("", k).lower() not in _CLIENT}
+    return config, client
 
 
 def local_folder(url: str) -> Path | None:

@@ -42,6 +42,7 @@ REPLICA_MAX_BYTES = 32 << 30
 
 _CONFIRMED = 600.0  # seconds for which a position in the log needs no confirmation
 _PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
+_PAUSE = 0.05  # maximum of seconds between attempts: in a longer pause others commit a lot
 _AHEAD = 8  # commits that are read at once
 _UPLOADS = 8  # at once
 _SHARE = 0.5  # of the remaining time that a query waits for missing sketches
@@ -134,8 +135,11 @@ class FolderStore(RecordStore[IndexRow]):
         self, index: IndexId, entries: pa.Table, *, revision: Revision, token: int | None = None
     ) -> None:
         entries = check_entries(entries)
-        self._refresh(None)
-        self._replica.read(index).require_writable(revision, token)
+        try:
+            self._replica.read(index).require_writable(revision, token)
+        except StoreError:  # maybe not according to the newest commit
+            self._refresh(None)
+            self._replica.read(index).require_writable(revision, token)
         add, tables = list[Segment](), dict[str, pa.Table]()
         for segment, of_parts in self._upload(entries):
             add.append(segment)
@@ -417,8 +421,9 @@ class FolderStore(RecordStore[IndexRow]):
         """Write the objects of entries; yield their segments, and the tables of the objects."""
         for segment, objects in write_segments(entries):
             with ThreadPoolExecutor(_UPLOADS) as pool:
-                # Names are random: one that exists is from an attempt whose response was lost.
-                list(pool.map(lambda item: self._objects.create(*item), objects.items()))
+                # Names are random, so nothing is overwritten. `create` would not tell a conflict
+                # (HTTP 409), after which there is no object, from one that exists.
+                list(pool.map(lambda item: self._objects.replace(*item), objects.items()))
             yield (
                 segment,
                 {
@@ -459,7 +464,7 @@ class FolderStore(RecordStore[IndexRow]):
             if time.monotonic() > deadline:
                 raise StoreError(f"{self.location} is being written all the time: try again later")
             time.sleep(random.uniform(0, pause))
-            pause = min(2 * pause, 1.0)
+            pause = min(2 * pause, _PAUSE)
             self._follow()
         if commit.version % upkeep.CHECKPOINT == 0:
             self._maintain()

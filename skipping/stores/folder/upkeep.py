@@ -57,7 +57,8 @@ def checkpoint(objects: Objects, replica: Replica) -> Checkpoint | None:
     """Write a checkpoint of what a replica has; return it."""
     made = replica.checkpoint()
     if made is not None:
-        objects.create(made.name, made.to_bytes())
+        # Checkpoints of one version are equal. `create` may leave none (see `_upload`).
+        objects.replace(made.name, made.to_bytes())
         objects.replace(log.HINT, log.hint_of(made))
     return made
 
@@ -125,12 +126,12 @@ def collect(objects: Objects, made: Checkpoint) -> int:
     }
     last = log.commit_name(made.version)
     listed = [each for folder in ("log/", "data/", "probe/") for each in objects.list(folder)]
-    newest = max((each.modified for each in listed), default=None)
+    # The present by the clock of the storage: the checkpoint was written just now.
+    now = next((each.modified for each in listed if each.name == made.name), None)
     gone = [
         each.name
         for each in listed
-        # Times of one clock: that of the storage.
-        if newest is not None and newest - each.modified > RETENTION
+        if now is not None and now - each.modified > RETENTION
         if each.name not in live and each.name != log.HINT
         if not (each.name.startswith("log/") and each.name >= last)
     ]

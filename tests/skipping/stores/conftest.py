@@ -25,6 +25,7 @@ from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import Access
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
+from tests.object_store import BUCKET, ObjectStore, options_at
 from tests.opensearch import Node
 from tests.skipping.stores.proxy import Front, front
 
@@ -78,9 +79,35 @@ def _folder(folder: Path) -> FolderStore:
     return FolderStore(ObstoreObjects(f"file://{folder}/shared"), folder / "replica.db")
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[int]:
+    """The port of an S3 server for the whole run; $SKIPPING_TEST_S3, if it is set."""
+    if running := os.environ.get("SKIPPING_TEST_S3"):
+        yield int(running)
+        return
+    with ObjectStore() as server:
+        yield server.port
+
+
+@pytest.fixture
+def s3_url(s3: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A new address in a bucket, which the environment can open; replicas are in `tmp_path`."""
+    for name, value in options_at(s3).items():
+        monkeypatch.setenv(name.upper(), value)
+    monkeypatch.chdir(tmp_path)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+def _on_s3(request: pytest.FixtureRequest, folder: Path) -> FolderStore:
+    options = options_at(request.getfixturevalue("s3"))
+    url = f"s3://{BUCKET}/{uuid.uuid4().hex}"
+    return FolderStore(ObstoreObjects(url, options), folder / "replica.db")
+
+
 FACTORIES: dict[str, Callable[[pytest.FixtureRequest, Path], IndexStore]] = {
     "memory": lambda request, folder: MemoryStore(folder.name),
     "folder": lambda request, folder: _folder(folder),
+    "s3": _on_s3,
     "sqlite": lambda request, folder: SqliteStore(folder / "store.db"),
     "opensearch": lambda request, folder: _opensearch(request),
 }
@@ -88,10 +115,11 @@ if _candidate := os.environ.get("SKIPPING_TEST_STORE"):
     _factory = pkgutil.resolve_name(_candidate)
     FACTORIES["candidate"] = lambda request, folder: _factory(folder / "store")
 ONE_PROCESS = {"memory"}  # a pickled copy of these is another store
-MARKED = {
-    name: pytest.param(name, marks=[pytest.mark.opensearch] if name == "opensearch" else [])
-    for name in FACTORIES
+MARKS = {
+    "opensearch": [pytest.mark.opensearch],
+    "s3": [pytest.mark.process, pytest.mark.nightly],
 }
+MARKED = {name: pytest.param(name, marks=MARKS.get(name, [])) for name in FACTORIES}
 
 
 @pytest.fixture(params=MARKED.values())

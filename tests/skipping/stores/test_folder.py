@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -20,10 +21,12 @@ from providers.errors import NoStore, StoreError
 from providers.index_predicate import Contains, FieldCompare
 from skipping import SkippingIndex
 from skipping.model.definition import State
-from skipping.stores.folder import log
-from skipping.stores.folder.objects import Listed, ObstoreObjects
+from skipping.stores.folder import log, upkeep
+from skipping.stores.folder.objects import Listed, ObstoreObjects, local_folder
+from skipping.stores.folder.replica import Replica
 from skipping.stores.folder.store import FolderStore
 from skipping.stores.memory.store import MemoryStore
+from tests.object_store import options_at
 from tests.skipping.stores.samples import ask, bounds, definition, entries, fill, race
 
 LARGE = 1 << 21
@@ -73,9 +76,18 @@ def url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/shared"
 
 
+@pytest.fixture(
+    params=["file", pytest.param("s3", marks=[pytest.mark.process, pytest.mark.nightly])]
+)
+def any_url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue("url" if request.param == "file" else "s3_url")
+    return found
+
+
 def driver(url: str, name: str = "a", objects: Any = None, **more: Any) -> FolderStore:
     """A driver on a host of its own."""
-    path = Path(url.removeprefix("file://")).parent / f"{name}.sqlite"
+    folder = local_folder(url)
+    path = (folder.parent if folder else Path.cwd()) / f"{name}-{crc32(url.encode())}.sqlite"
     return FolderStore(objects or ObstoreObjects(url), path, **more)
 
 
@@ -93,7 +105,8 @@ def state_of(store: FolderStore) -> object:
     return found
 
 
-def test_two_drivers_see_what_the_other_wrote(url: str) -> None:
+def test_two_drivers_see_what_the_other_wrote(any_url: str) -> None:
+    url = any_url
     one, other = driver(url, "one"), driver(url, "other")
     ordinals = fill(one, bounds([1, 20]))
     with pytest.raises(NoStore):
@@ -135,11 +148,10 @@ def test_sketches_are_read_when_they_are_needed(url: str) -> None:
 
 @pytest.mark.parametrize("answered", [False, True], ids=["not sent", "response lost"])
 def test_a_writer_that_ends_at_any_request_leaves_all_or_nothing(
-    tmp_path: Path, answered: bool
+    any_url: str, answered: bool
 ) -> None:
     for fails_at in range(100):
-        url = f"file://{tmp_path}/{fails_at}/shared"
-        Path(tmp_path / str(fails_at)).mkdir()
+        url = f"{any_url}-{fails_at}"
         fill(driver(url, "one"), bounds([1, 2]))
         objects = Failing(ObstoreObjects(url))
         writer = driver(url, "writer", objects)
@@ -221,6 +233,47 @@ def test_checkpoints_merge_segments_and_old_objects_are_deleted(url: str) -> Non
     assert state_of(one) == state_of(other) == state_of(driver(url, "late")) == state_of(cold)
 
 
+def test_options_of_the_http_client_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert ObstoreObjects("s3://lake/x")._store().client_options["allow_http"] == "true"
+    objects = ObstoreObjects(
+        "s3://lake/x", {**options_at(1), "timeout": "9s", "AWS_CONNECT_TIMEOUT": "1s"}
+    )
+    options = objects._store().client_options
+    assert (options["timeout"], options["connect_timeout"]) == ("9s", "1s")
+
+
+def test_staged_files_of_killed_writers_are_deleted(url: str) -> None:
+    one = driver(url, "one")
+    fill(one, bounds([1, 2]))
+    folder = Path(url.removeprefix("file://"))
+    # As Rust's object_store leaves them.
+    staged = [folder / "log/0000000009.json#1", folder / "data/00.arrow#1", folder / "log/new#2"]
+    past = time.time() - 2 * upkeep.RETENTION.total_seconds()
+    for path in staged:
+        path.write_bytes(b"half")
+    for path in staged[:2]:
+        os.utime(path, (past, past))
+    for _ in range(upkeep.CHECKPOINT):
+        one.reserve("i", 1)
+    assert [path.exists() for path in staged] == [False, False, True]
+    assert len(driver(url, "other").catalogue("i").files) == 2
+
+
+def test_an_object_of_the_future_ages_no_other(url: str) -> None:
+    one = driver(url, "one")
+    fill(one, bounds([1, 2]))
+    # Uploaded, but not committed yet.
+    ObstoreObjects(url).create(f"data/{'0' * 32}.arrow", b"new")
+    ObstoreObjects(url).create(f"data/{'f' * 32}.arrow", b"of another clock")
+    folder = Path(url.removeprefix("file://"))
+    future = time.time() + 2 * upkeep.RETENTION.total_seconds()
+    os.utime(folder / f"data/{'f' * 32}.arrow", (future, future))
+    for _ in range(upkeep.CHECKPOINT):
+        one.reserve("i", 1)
+    assert (folder / f"data/{'0' * 32}.arrow").exists()
+
+
 def test_a_folder_that_was_made_again_is_read_again(url: str, tmp_path: Path) -> None:
     one, other = driver(url, "one"), driver(url, "other")
     fill(one, bounds([1, 2]))
@@ -233,6 +286,37 @@ def test_a_folder_that_was_made_again_is_read_again(url: str, tmp_path: Path) ->
     assert state_of(other) == state_of(again) == state_of(one)
 
 
+def test_a_change_is_a_request_and_one_for_entries(url: str) -> None:
+    fill(driver(url, "one"), bounds([1, 2]))
+    objects = Failing(ObstoreObjects(url))
+    other = driver(url, "other", objects)
+    other.definitions()
+    objects.requests.clear()
+    (ordinal,) = other.reserve("i", 1)
+    assert len(objects.requests) == 1
+    other.write("i", entries([ordinal], bounds([3])), revision=1)
+    assert len(objects.requests) == 3
+    other.report("i", State("active", 2))
+    assert len(objects.requests) == 4
+
+
+def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = driver(url, "one"), driver(url, "other", ttl=0.05)
+    fill(one, bounds([1, 20]))
+    assert len(other.catalogue("i").files) == 2
+    warm = FieldCompare("low", ">", 10, "s1")
+    for _ in range(2):
+        assert ask(other, warm) == [0]
+    with monkeypatch.context() as patched:
+        patched.setattr(other, "_ttl", 60.0)
+        for name in ("position", "followed"):
+            patched.setattr(Replica, name, None)
+        assert ask(other, warm) == [0]
+    one.write("i", entries(one.reserve("i", 1), bounds([5])), revision=1)
+    assert len(other.catalogue("i").files) == 3
+    assert ask(other, warm) == [0, 2]
+
+
 def test_storage_without_conditional_writes_is_refused(url: str) -> None:
     class Overwrites(ObstoreObjects):
         def create(self, name: str, data: bytes) -> bool:
@@ -241,6 +325,26 @@ def test_storage_without_conditional_writes_is_refused(url: str) -> None:
 
     with pytest.raises(StoreError, match="does not support conditional writes"):
         driver(url, objects=Overwrites(url)).define(definition(), expect=None)
+
+
+def test_a_conflict_is_not_taken_for_an_object_that_exists(url: str) -> None:
+    """As Amazon's 409 for a key that is being written or deleted; Rust's object_store hides it."""
+
+    class Conflicts(ObstoreObjects):
+        conflicts = 0
+
+        def create(self, name: str, data: bytes) -> bool:
+            self.conflicts += not name.startswith("probe/")
+            return self.conflicts % 2 == 0 and super().create(name, data)
+
+    one = driver(url, "one", Conflicts(url))
+    one.define(definition(), expect=None)
+    one.reserve("i", upkeep.CHECKPOINT)
+    for n in range(upkeep.CHECKPOINT):
+        one.write("i", entries([n], bounds([n])), revision=1)
+    cold = driver(url, "cold")
+    assert state_of(cold) == state_of(one)
+    assert len(cold.catalogue("i").files) == upkeep.CHECKPOINT
 
 
 @pytest.mark.parametrize(
