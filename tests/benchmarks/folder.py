@@ -33,7 +33,7 @@ DELAY, ROUNDS, REFRESHED = 0.03, 15, 10
 
 
 class Counting(ObstoreObjects):
-    """Objects that count what they are asked for."""
+    """Objects that count requests."""
 
     asked = 0
 
@@ -123,7 +123,7 @@ def _ask(store: IndexStore, files: int, few: int, turns: Iterator[int]) -> None:
 
 
 def _refresh(store: FolderStore, files: int) -> float:
-    """What REFRESH asks of a store."""
+    """The requests of a REFRESH."""
     start = time.perf_counter()
     state = store.state("i")
     store.report("i", State("refreshing", state.covered))

@@ -424,9 +424,9 @@ def test_a_subquery_that_gives_another_value_again(
         return 70 * done + 5
 
     spark.udf.register("next_id", count, "bigint")
-    leg = "SELECT id FROM sorted WHERE id = (SELECT next_id(max(id)) FROM few)"
+    part = "SELECT id FROM sorted WHERE id = (SELECT next_id(max(id)) FROM few)"
     with settings(spark, conf):
-        df = spark.sql(f"{leg} UNION ALL {leg}")
+        df = spark.sql(f"{part} UNION ALL {part}")
         assert [row.id for row in df.collect()] == [5, 5]
         scans = rewrite.explain(df).scans
     assert {scan.opened for scan in scans if "sorted" in scan.table} == {1}, str(scans)

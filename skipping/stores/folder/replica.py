@@ -53,7 +53,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class IndexProgress:
     """An index in a replica: its manifest, the objects not loaded, and the sketches in use."""
 
     manifest: Manifest = field(default_factory=Manifest)
@@ -72,7 +72,7 @@ class Followed:
                 if part.name in self.missing:
                     yield segment.rows, part
 
-    def after(self, commit: Commit, *, dropped: bool) -> Followed:
+    def after(self, commit: Commit, *, dropped: bool) -> IndexProgress:
         """Return this with a commit applied, whose new objects are not loaded yet."""
         manifest = self.manifest.after(commit)
         if dropped:
@@ -91,7 +91,7 @@ class Followed:
         return json.dumps({"manifest": self.manifest.to_json(), **lists})
 
     @classmethod
-    def from_json(cls, text: str) -> Followed:
+    def from_json(cls, text: str) -> IndexProgress:
         """Parse the row; raise KeyError, TypeError or ValueError."""
         data = json.loads(text)
         manifest = Manifest.from_json(data["manifest"])
@@ -116,17 +116,17 @@ class Replica(SqliteStore):
         except FileNotFoundError:
             return 0
 
-    def followed(self, index: IndexId) -> Followed:
+    def progress(self, index: IndexId) -> IndexProgress:
         """Return what the replica has of an index."""
         with self._open(None) as connection:
-            return _followed(connection, index)
+            return _read_progress(connection, index)
 
     def use(self, index: IndexId, sketches: Collection[str]) -> None:
         """Load these sketches from now on with each commit."""
         with self._writing() as connection:
-            followed = _followed(connection, index)
-            in_use = followed.in_use | set(sketches)
-            _save(connection, index, replace(followed, in_use=in_use))
+            progress = _read_progress(connection, index)
+            in_use = progress.in_use | set(sketches)
+            _save(connection, index, replace(progress, in_use=in_use))
 
     def preview(self, definition: Definition, expect: Revision | None) -> IndexRow:
         """Return the record that `define` would write; raise Conflict as it does."""
@@ -140,7 +140,7 @@ class Replica(SqliteStore):
         """Return the record of an index; raise StoreError if it was erased or never existed."""
         return self._read(index)
 
-    def read_erased(self, index: IndexId) -> IndexRow:
+    def find_record(self, index: IndexId) -> IndexRow:
         """Return the record of an index, even if it was erased."""
         with self._open(None) as connection:
             return index_rows.read_record(connection, index, erased=True)
@@ -151,11 +151,11 @@ class Replica(SqliteStore):
             create(self._path)
         with self._writing() as connection:
             in_use = {
-                name: Followed.from_json(data).in_use
-                for name, data in connection.execute("SELECT name, data FROM followed")
+                name: IndexProgress.from_json(data).in_use
+                for name, data in connection.execute("SELECT name, data FROM replica")
                 if name
             }
-            for table in ("index_", "entry", "run", "block", "followed"):
+            for table in ("index_", "entry", "run", "block", "replica"):
                 connection.execute(f"DELETE FROM {table}")
             if checkpoint is None:
                 return
@@ -164,7 +164,7 @@ class Replica(SqliteStore):
                 index_rows.save(connection, _with(record, fields))
                 missing = {part.name for each in manifest.segments for part in each.parts}
                 kept = in_use.get(index, frozenset())
-                _save(connection, index, Followed(manifest, frozenset(missing), kept))
+                _save(connection, index, IndexProgress(manifest, frozenset(missing), kept))
             _move(connection, Position(checkpoint.store, checkpoint.version, ""))
 
     def apply(
@@ -213,7 +213,7 @@ class Replica(SqliteStore):
     ) -> None:
         found = index_rows.find_row(connection, commit.index)
         record = _with(found or index_rows.new_row(connection, commit.index), commit.set)
-        followed = _followed(connection, commit.index).after(commit, dropped=record.dropped)
+        progress = _read_progress(connection, commit.index).after(commit, dropped=record.dropped)
         for segment in () if commit.merged else commit.add:
             for part in segment.parts:
                 table = tables.get(part.name)
@@ -221,7 +221,7 @@ class Replica(SqliteStore):
                     continue
                 try:
                     with _savepoint(connection):
-                        added = _add(connection, record, followed.manifest, part, table)
+                        added = _add(connection, record, progress.manifest, part, table)
                 except StoreError as error:
                     if strict:
                         raise
@@ -229,11 +229,11 @@ class Replica(SqliteStore):
                     _log.info("%s is not loaded: %s", part.name, error)
                     continue
                 record = added
-                followed = replace(followed, missing=followed.missing - {part.name})
+                progress = replace(progress, missing=progress.missing - {part.name})
         if commit.removed and not record.dropped:
             record = _remove(Parts(connection, record), commit.removed)
         index_rows.save(connection, record)
-        _save(connection, commit.index, followed)
+        _save(connection, commit.index, progress)
         _move(connection, Position(commit.store, commit.version, commit.id))
 
     def _after(self, commit: Commit) -> None:
@@ -246,14 +246,14 @@ class Replica(SqliteStore):
         """Load objects of an index that were missing."""
         with self._writing() as connection:
             record = index_rows.read_record(connection, index, erased=True)
-            followed = _followed(connection, index)
-            for _, part in list(followed.parts()):
+            progress = _read_progress(connection, index)
+            for _, part in list(progress.parts()):
                 if part.name in tables:
                     table = tables[part.name]
-                    record = _add(connection, record, followed.manifest, part, table)
-            missing = followed.missing - set(tables)
+                    record = _add(connection, record, progress.manifest, part, table)
+            missing = progress.missing - set(tables)
             index_rows.save(connection, record)
-            _save(connection, index, replace(followed, missing=missing))
+            _save(connection, index, replace(progress, missing=missing))
 
     def checkpoint(self) -> Checkpoint | None:
         """Return a checkpoint of the replica's position; None if it has none."""
@@ -264,7 +264,7 @@ class Replica(SqliteStore):
             indexes = {
                 record.index: (
                     {name: getattr(record, name) for name in RECORD},
-                    _followed(connection, record.index).manifest,
+                    _read_progress(connection, record.index).manifest,
                 )
                 for record in index_rows.all_rows(connection)
             }
@@ -344,20 +344,20 @@ def _is_next(commit: Commit, position: Position | None) -> bool:
 
 
 def _position(connection: sqlite3.Connection) -> Position | None:
-    row = connection.execute("SELECT data FROM followed WHERE name = ''").fetchone()
+    row = connection.execute("SELECT data FROM replica WHERE name = ''").fetchone()
     return None if row is None else Position(**json.loads(row[0]))
 
 
-def _followed(connection: sqlite3.Connection, index: IndexId) -> Followed:
-    row = connection.execute("SELECT data FROM followed WHERE name = ?", (index,)).fetchone()
-    return Followed() if row is None else Followed.from_json(row[0])
+def _read_progress(connection: sqlite3.Connection, index: IndexId) -> IndexProgress:
+    row = connection.execute("SELECT data FROM replica WHERE name = ?", (index,)).fetchone()
+    return IndexProgress() if row is None else IndexProgress.from_json(row[0])
 
 
-def _save(connection: sqlite3.Connection, index: IndexId, followed: Followed) -> None:
-    row = index, followed.to_json()
-    connection.execute("INSERT OR REPLACE INTO followed (name, data) VALUES (?, ?)", row)
+def _save(connection: sqlite3.Connection, index: IndexId, progress: IndexProgress) -> None:
+    row = index, progress.to_json()
+    connection.execute("INSERT OR REPLACE INTO replica (name, data) VALUES (?, ?)", row)
 
 
 def _move(connection: sqlite3.Connection, position: Position) -> None:
     row = "", json.dumps(asdict(position))
-    connection.execute("INSERT OR REPLACE INTO followed (name, data) VALUES (?, ?)", row)
+    connection.execute("INSERT OR REPLACE INTO replica (name, data) VALUES (?, ?)", row)

@@ -112,7 +112,7 @@ class FolderStore(RecordStore[IndexRow]):
 
         def make(position: Position | None) -> Commit | None:
             try:
-                before = self._replica.read_erased(index)
+                before = self._replica.find_record(index)
             except StoreError:
                 before = IndexRow(id=0, index=index, table="")
             record = (
@@ -162,7 +162,7 @@ class FolderStore(RecordStore[IndexRow]):
 
     def erase(self, index: IndexId) -> None:
         def make(position: Position | None) -> Commit | None:
-            before = self._replica.read_erased(index)
+            before = self._replica.find_record(index)
             return _commit(position, index, set=_difference(before, before.with_nothing()))
 
         self._append(make)
@@ -211,7 +211,7 @@ class FolderStore(RecordStore[IndexRow]):
         """Return the bytes of the index's objects."""
         self._refresh(None)
         self._replica.read(index)
-        return sum(each.bytes for each in self._replica.followed(index).manifest.segments)
+        return sum(each.bytes for each in self._replica.progress(index).manifest.segments)
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         self._refresh(None)
@@ -260,7 +260,7 @@ class FolderStore(RecordStore[IndexRow]):
     def segments(self, index: IndexId) -> Sequence[Segment]:
         """Return the segments of an index."""
         self._refresh(None)
-        return self._replica.followed(index).manifest.segments
+        return self._replica.progress(index).manifest.segments
 
     # Follow the log
 
@@ -341,12 +341,12 @@ class FolderStore(RecordStore[IndexRow]):
         """Read the objects of a commit that the replica needs now."""
         if not commit.add or commit.merged:
             return {}
-        followed, can_load = self._replica.followed(commit.index), self._can_load()
+        progress, can_load = self._replica.progress(commit.index), self._can_load()
         wanted = [
             (segment.rows, part)
             for segment in commit.add
             for part in segment.parts
-            if followed.needs(part) and (can_load or part.identities)
+            if progress.needs(part) and (can_load or part.identities)
         ]
         return self._read_objects(wanted)
 
@@ -379,7 +379,7 @@ class FolderStore(RecordStore[IndexRow]):
         self, index: IndexId, wanted: Collection[str] | None
     ) -> Iterator[tuple[int, Part]]:
         """Yield the objects to load before these sketches can be used; None stands for all."""
-        for rows, part in self._replica.followed(index).parts():
+        for rows, part in self._replica.progress(index).parts():
             if part.identities or wanted is None or set(part.sketches) & set(wanted):
                 yield rows, part
 
@@ -393,9 +393,9 @@ class FolderStore(RecordStore[IndexRow]):
     def _ensure(self, index: IndexId, wanted: Collection[str] | None) -> bool:
         """Load the objects of these sketches, and keep them up to date; raise StoreError."""
         missing = list(self._missing(index, wanted))
-        followed = self._replica.followed(index)
+        progress = self._replica.progress(index)
         used = {IDENTITIES, *(wanted or ())}
-        if not used <= followed.in_use:
+        if not used <= progress.in_use:
             self._replica.use(index, used)
         if not missing:
             self._loaded |= {(index, name) for name in used}
@@ -488,7 +488,7 @@ class FolderStore(RecordStore[IndexRow]):
         ids = tuple(each.id for each in chosen)
 
         def make(position: Position | None) -> Commit | None:
-            now = self._replica.followed(index).manifest
+            now = self._replica.progress(index).manifest
             if now.segments[: len(manifest.segments)] != manifest.segments or (
                 now.removed != manifest.removed
             ):
