@@ -45,6 +45,10 @@ class Counting(ObstoreObjects):
         self.count += 1
         return super().create(name, data)
 
+    def replace(self, name: str, data: bytes) -> None:
+        self.count += 1
+        super().replace(name, data)
+
 
 def main(*sizes: int) -> None:
     """Print the tables."""
