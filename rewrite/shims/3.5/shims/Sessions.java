@@ -3,12 +3,14 @@ package rewrite.jvm.shims;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function0;
-import scala.collection.immutable.List;
 import scala.collection.immutable.List$;
+import scala.collection.immutable.List;
 import scala.runtime.AbstractFunction0;
 
 /**
@@ -30,7 +32,7 @@ public final class Sessions {
     return SQLExecution$.MODULE$.withThreadLocalCaptured(session, threads, work);
   }
 
-  /** The plan whose rows a cache has; null if it is not known. */
+  /** The plan whose rows a cache has; one that nothing is known of if Spark has not kept it. */
   public static LogicalPlan cachedPlan(InMemoryRelation cache) {
     return cache.cacheBuilder().cachedPlan().logicalLink().getOrElse(new Unknown());
   }
@@ -42,7 +44,9 @@ public final class Sessions {
 
   private static final class Unknown extends AbstractFunction0<LogicalPlan> {
     public LogicalPlan apply() {
-      return null;
+      return new UnresolvedRelation(
+          List$.MODULE$.<String>empty().$colon$colon("a cache"), CaseInsensitiveStringMap.empty(),
+          false);
     }
   }
 }
