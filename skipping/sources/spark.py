@@ -106,6 +106,7 @@ def store_of(spark: SparkSession, settings: Settings) -> IndexStore:
         ttl=settings.cache_ttl,
         replicas=settings.store_replica,
         replica_max_bytes=settings.store_replica_max_bytes,
+        application=spark.sparkContext.applicationId,
     )
 
 

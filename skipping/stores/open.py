@@ -35,7 +35,7 @@ _MOST = 32
 """Maximum of open stores of one type: the most recently used. Each has its own connections."""
 
 _memory: dict[str, MemoryStore] = {}
-_folders: dict[tuple[str, Path], FolderStore] = {}
+_folders: dict[tuple[str, Path, str], FolderStore] = {}
 _lock = Lock()
 
 
@@ -48,6 +48,7 @@ def open_store(
     ttl: float = 0.0,
     replicas: str | None = None,
     replica_max_bytes: int = REPLICA_MAX_BYTES,
+    application: str = "",
 ) -> IndexStore:
     """Return the store at an address.
 
@@ -81,11 +82,12 @@ def open_store(
     if scheme in _FOLDERS:
         address = _folder_address(url)
         replica = replica_of(address, replicas)
+        key = address, replica, application
         with _lock:
-            found = _folders.pop((address, replica), None) or FolderStore(
+            found = _folders.pop(key, None) or FolderStore(
                 objects(address), replica, ttl=ttl, kept=kept, replica_max_bytes=replica_max_bytes
             )
-            _folders[address, replica] = found
+            _folders[key] = found
             while len(_folders) > _MOST:
                 del _folders[next(iter(_folders))]
             return found
