@@ -116,7 +116,7 @@ def session(**start: str) -> Any:
     conf = SparkConf(loadDefaults=False)
     for key, value in start.items():
         conf.set(f"spark.skipping.{key.replace('_', '.')}", value)
-    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf))
+    return SimpleNamespace(sparkContext=SimpleNamespace(_conf=conf, applicationId="local-1"))
 
 
 def open_address(spark: Any, **said: str) -> Access:

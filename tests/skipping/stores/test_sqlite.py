@@ -109,11 +109,11 @@ def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("format", "advice"), [(1, "move"), (2, "move"), (4, "upgrade, or move")])
+@pytest.mark.parametrize(("format", "advice"), [(1, "move"), (3, "move"), (5, "upgrade, or move")])
 def test_store_of_another_format_names_the_command_that_rebuilds_it(
     path: Path, format: int, advice: str
 ) -> None:
-    advice = rf"format {format}, this release reads format 3: {advice}"
+    advice = rf"format {format}, this release reads format 4: {advice}"
     advice += r".*CREATE SKIPPING INDEX again for each table"
     store = make(path)
     with closing(sqlite3.connect(path)) as other:

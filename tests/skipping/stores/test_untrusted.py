@@ -47,7 +47,8 @@ def test_read_stream_reads_what_was_written(compression: str | None) -> None:
     [
         pa.array([1], pa.int32()),
         pa.array([1], pa.uint64()),
-        pa.array([[1]]),
+        pa.array([[[1]]]),
+        pa.array([[b"x"]], pa.list_(pa.large_binary())),
         pa.array([{"a": 1}]),
         pa.array(["x"]).dictionary_encode(),
         pa.array(["x"], pa.large_string()),
