@@ -311,16 +311,16 @@ class FolderStore(RecordStore[IndexRow]):
 
     def _confirm(self, position: Position | None) -> Position | None:
         """Return the position if the log still has its commit; else start again."""
-        if time.monotonic() - self._confirmed_at < _CONFIRMED:
+        if _now() - self._confirmed_at < _CONFIRMED:
             return position
         if position is not None and position.commit:
             data = self._objects.get(log.commit_name(position.version), most=log.MOST_COMMIT)
             with_same = data is not None and Commit.parse(data, position.version)
             if with_same and with_same.id == position.commit:
-                self._confirmed_at = time.monotonic()
+                self._confirmed_at = _now()
                 return position
         position = self._restart()
-        self._confirmed_at = time.monotonic()
+        self._confirmed_at = _now()
         return position
 
     def _restart(self) -> Position | None:
@@ -444,9 +444,7 @@ class FolderStore(RecordStore[IndexRow]):
         """
         deadline, pause, is_newest = time.monotonic() + _PATIENCE, 0.005, False
         with self._lock:
-            if self._replica.position() is None or (
-                time.monotonic() - self._confirmed_at > _CONFIRMED
-            ):
+            if self._replica.position() is None or _now() - self._confirmed_at > _CONFIRMED:
                 self._advance()
         while True:
             try:
@@ -501,19 +499,37 @@ class FolderStore(RecordStore[IndexRow]):
         """Write a commit; return False if another writer has written this version."""
         name, data = log.commit_name(commit.version), commit.to_bytes()
         try:
-            if self._objects.create(name, data):
-                return True
+            is_written = self._objects.create(name, data) or self._is_mine(commit)
         except StoreError:
             # The response may be lost after the commit was written.
-            if self._is_mine(commit) is True:
-                return True
-            raise
-        return self._is_mine(commit) is True
+            is_written = self._is_mine(commit)
+            if not is_written:
+                raise
+        if is_written and _now() - self._confirmed_at > _CONFIRMED:
+            self._require_predecessor(commit)
+        return is_written
 
-    def _is_mine(self, commit: Commit) -> bool | None:
-        """Return whether the log has this commit at its version; None if it has none there."""
+    def _require_predecessor(self, commit: Commit) -> None:
+        """Take a commit back if the log before it was collected while this host was suspended."""
+        before = log.commit_name(commit.version - 1)
+        if commit.version > 1 and self._objects.get(before, most=log.MOST_COMMIT) is None:
+            self._objects.delete([log.commit_name(commit.version)])
+            self._confirmed_at = -float("inf")
+            raise StoreError(
+                f"the store {self.location} was changed by others while this process was "
+                "suspended: try again"
+            )
+
+    def _is_mine(self, commit: Commit) -> bool:
+        """Return whether the log has this commit at its version."""
         data = self._objects.get(log.commit_name(commit.version), most=log.MOST_COMMIT)
-        return None if data is None else Commit.parse(data, commit.version).id == commit.id
+        return data is not None and Commit.parse(data, commit.version).id == commit.id
+
+
+def _now() -> float:
+    """Return seconds of a clock that goes on while the host is suspended, where there is one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
 
 
 def _commit(position: Position | None, index: IndexId, **changes: Any) -> Commit | None:

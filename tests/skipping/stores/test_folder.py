@@ -317,6 +317,31 @@ def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.Monk
     assert ask(other, warm) == [0, 2]
 
 
+def test_commit_after_a_long_suspension_is_taken_back(url: str) -> None:
+    class Suspended(ObstoreObjects):
+        """Others go on, and the log is collected, before a commit is sent."""
+
+        store: FolderStore | None = None
+
+        def create(self, name: str, data: bytes) -> bool:
+            store, self.store = self.store, None
+            if store is not None:
+                folder = Path(url.removeprefix("file://"))
+                for path in (folder / "log").iterdir():
+                    path.unlink()
+                store._confirmed_at -= 86_400
+            return super().create(name, data)
+
+    fill(driver(url, "one"), bounds([1, 2]))
+    objects = Suspended(url)
+    writer = driver(url, "writer", objects)
+    writer.definitions()
+    objects.store = writer
+    with pytest.raises(StoreError, match="while this process was suspended: try again"):
+        writer.reserve("i", 1)
+    assert [each.name for each in objects.list("log/")] == []
+
+
 def test_storage_without_conditional_writes_is_refused(url: str) -> None:
     class Overwrites(ObstoreObjects):
         def create(self, name: str, data: bytes) -> bool:
