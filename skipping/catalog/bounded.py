@@ -10,6 +10,10 @@ class TooManyParts(ValueError):
     """JSON with too many parts."""
 
 
+RESIDUALS = 4 << 20
+"""Maximum bytes that the repeated residual filter takes in one response."""
+
+
 def check_parts(text: bytes, most: int) -> None:
     """Raise TooManyParts for a JSON text with more than `most` parts.
 

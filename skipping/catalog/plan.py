@@ -39,6 +39,7 @@ from pyiceberg.types import NestedField, StringType
 from pyroaring import BitMap
 
 from providers.predicate import Predicate
+from skipping.catalog.bounded import RESIDUALS
 from skipping.catalog.entries import (
     Entries,
     File,
@@ -60,9 +61,6 @@ from skipping.tables.iceberg.metadata import Metadata
 
 _EVALUATING = 5.0
 """Seconds to compare files with bounds; files after that stay in the plan."""
-
-_RESIDUALS = 4 << 20
-"""Maximum bytes that the repeated filter takes in one response."""
 
 
 class Contents:
@@ -189,7 +187,7 @@ class Planner:
             raise refuse_plan("the filter has an unsupported condition that may select partitions")
         kept = self._select_files(table, files, wanted)
         size = self._page
-        large = len(residual) * min(size, len(kept)) > _RESIDUALS
+        large = len(residual) * min(size, len(kept)) > RESIDUALS
         # A client may not parse its own copy of an unsupported filter: PyIceberg sends infinity as
         # null, and fails on that null in the response.
         if wanted.column is not None and (large or not wanted.understood):
@@ -204,7 +202,10 @@ class Planner:
         ]
 
     def tasks(self, table: Contents, part: Part) -> Iterator[bytes]:
-        """Yield a part as members of a JSON object: the tasks, and their delete files."""
+        """Yield a part as members of a JSON object: the tasks, and their delete files.
+
+        The residual filter is a member of its own, for all tasks; `check_tasks` adds it to each.
+        """
         if not len(part.places):
             yield b'"file-scan-tasks":[]'
             return
@@ -216,7 +217,7 @@ class Planner:
             )
         files, types = self._entries.files(table.metadata, snapshot), table.types
         numbers: dict[File, int] = {}
-        yield b'"file-scan-tasks":['
+        yield b'"residual-filter":' + part.residual + b',"file-scan-tasks":['
         for turn, place in enumerate(part.places.tolist()):
             file = files.data[place]
             yield b',{"data-file":' if turn else b'{"data-file":'
@@ -224,7 +225,7 @@ class Planner:
             if deletes := list(files.deletes.of(file)) if files.deletes.count else ():
                 named = [str(numbers.setdefault(d, len(numbers))) for d in deletes]
                 yield f',"delete-file-references":[{",".join(named)}]'.encode()
-            yield b',"residual-filter":' + part.residual + b"}"
+            yield b"}"
         yield b"]"
         if numbers:
             yield b',"delete-files":[' + b",".join(d.json(types) for d in numbers) + b"]"

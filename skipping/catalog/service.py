@@ -363,6 +363,7 @@ class _Service:
                 raise Refused(500, "ServiceFailureException", "the plan has no tasks")
             run_in_loop(asked.ledger.take, sum(map(len, made)))
             tasks = check_tasks(made[0])
+            run_in_loop(asked.ledger.take, max(0, len(tasks) - len(made[0])))
             if do == "plan":
                 tasks = _complete_plan(tasks, [self._handles.seal(table.path, x) for x in made[1:]])
             return said, [tasks]

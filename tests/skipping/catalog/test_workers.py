@@ -62,7 +62,7 @@ from skipping.filters.pyiceberg import translate_pyiceberg
 from tests.skipping.catalog.conftest import Pool
 from tests.skipping.catalog.forged import Tables, manifest, manifest_list
 
-TASKS = {"data-file": {"content": "data", "file-path": "f"}, "residual-filter": True}
+TASKS = {"data-file": {"content": "data", "file-path": "f"}}
 
 
 @pytest.fixture(scope="module")
@@ -522,13 +522,18 @@ def test_predicates_of_a_worker_are_checked(forged: Any) -> None:
 
 def test_tasks_of_a_worker_are_checked() -> None:
     good = {"file-scan-tasks": [TASKS], "delete-files": [{"content": "position-deletes"}]}
-    assert json.loads(check_tasks(json.dumps(good).encode()[1:-1])) == good
+    text = json.dumps({**good, "residual-filter": {"type": "true \\", "b": '"residual-filter":""'}})
+    found = json.loads(check_tasks(text.encode()[1:-1]))
+    residual = json.loads(text)["residual-filter"]
+    assert found == {**good, "file-scan-tasks": [{**TASKS, "residual-filter": residual}]}
     theft = {"storage-credentials": [{"prefix": "s3", "config": {"s3.endpoint": "evil"}}]}
     for text in (
         json.dumps({**good, **theft}),
         json.dumps({"file-scan-tasks": [{**TASKS, **theft}]}),
         json.dumps({"file-scan-tasks": [{**TASKS, "data-file": theft}]}),
         json.dumps({"file-scan-tasks": [TASKS], "delete-files": [theft]}),
+        json.dumps({"file-scan-tasks": [{**TASKS, "residual-filter": True}]}),
+        json.dumps({"file-scan-tasks": [TASKS] * 9, "residual-filter": "x" * (1 << 20)}),
         json.dumps({"file-scan-tasks": [7]}),
         json.dumps({"file-scan-tasks": 7}),
         "{}",
@@ -538,7 +543,7 @@ def test_tasks_of_a_worker_are_checked() -> None:
         with pytest.raises(Refused):
             check_tasks(text.encode()[1:-1])
     twice = b'"file-scan-tasks":[],"file-scan-tasks":[{"data-file":{},"data-file":{}}]'
-    assert check_tasks(twice) == b'{"file-scan-tasks":[{"data-file":{}}]}'
+    assert check_tasks(twice) == (b'{"file-scan-tasks":[{"data-file":{},"residual-filter":null}]}')
 
 
 @pytest.mark.parametrize(
