@@ -124,6 +124,11 @@ class Manifest:
     segments: tuple[Segment, ...] = ()
     removed: Ranges = ()
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all objects of the index."""
+        return frozenset(part.name for each in self.segments for part in each.parts)
+
     def after(self, commit: Commit) -> Manifest:
         """Return the manifest with a commit applied; raise Damaged if it merges what is not live.
 

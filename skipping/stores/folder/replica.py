@@ -25,7 +25,7 @@ from skipping.stores.entries import check_entries
 from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges
 from skipping.stores.sqlite import index_rows
 from skipping.stores.sqlite.entries import add_entries, add_sketches, remove_entries
-from skipping.stores.sqlite.fields import ordinals_of
+from skipping.stores.sqlite.fields import FILES, ordinals_of
 from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.schema import create
 from skipping.stores.sqlite.segments import Parts
@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 
 IDENTITIES = ""
 """Stands for the identities of the entries among the sketches that are in use."""
-
-_FILES = "files"
 
 
 class _NotCreated(Exception):
@@ -77,13 +75,13 @@ class IndexProgress:
         manifest = self.manifest.after(commit)
         if dropped:
             return replace(self, manifest=manifest, missing=frozenset())
-        new = {part.name for each in commit.add for part in each.parts}
+        new = Manifest(commit.add).names
         if not commit.merged:
             return replace(self, manifest=manifest, missing=self.missing | new)
         # Merged segments have nothing new for a replica that has all of them.
-        live = {part.name for each in manifest.segments for part in each.parts}
-        missing = (self.missing & live) | (new if self.missing - live else set())
-        return replace(self, manifest=manifest, missing=frozenset(missing))
+        live = manifest.names
+        missing = (self.missing & live) | (new if self.missing - live else frozenset())
+        return replace(self, manifest=manifest, missing=missing)
 
     def to_json(self) -> str:
         """Return the row of the replica."""
@@ -147,8 +145,6 @@ class Replica(SqliteStore):
 
     def restart(self, checkpoint: Checkpoint | None) -> None:
         """Forget everything, and continue after a checkpoint or from the beginning of the log."""
-        if not self._path.exists():
-            create(self._path)
         with self._writing() as connection:
             in_use = {
                 name: IndexProgress.from_json(data).in_use
@@ -162,9 +158,8 @@ class Replica(SqliteStore):
             for index, (fields, manifest) in checkpoint.indexes.items():
                 record = index_rows.new_row(connection, index)
                 index_rows.save(connection, _with(record, fields))
-                missing = {part.name for each in manifest.segments for part in each.parts}
                 kept = in_use.get(index, frozenset())
-                _save(connection, index, IndexProgress(manifest, frozenset(missing), kept))
+                _save(connection, index, IndexProgress(manifest, manifest.names, kept))
             _move(connection, Position(checkpoint.store, checkpoint.version, ""))
 
     def apply(
@@ -320,7 +315,7 @@ def _add(
 
 
 def _remove(parts: Parts, removed: Ranges) -> IndexRow:
-    there = ordinals_of(parts[_FILES])
+    there = ordinals_of(parts[FILES])
     return remove_entries(parts, pa.array(there[within(there, removed)]))
 
 

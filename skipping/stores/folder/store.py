@@ -313,13 +313,11 @@ class FolderStore(RecordStore[IndexRow]):
         """Return the position if the log still has its commit; else start again."""
         if _now() - self._confirmed_at < _CONFIRMED:
             return position
-        if position is not None and position.commit:
-            data = self._objects.get(log.commit_name(position.version), most=log.MOST_COMMIT)
-            with_same = data is not None and Commit.parse(data, position.version)
-            if with_same and with_same.id == position.commit:
-                self._confirmed_at = _now()
-                return position
-        position = self._restart()
+        # After a checkpoint, the id of the last commit ("") is not known.
+        if position is None or not (
+            position.commit and self._is_logged(position.version, position.commit)
+        ):
+            position = self._restart()
         self._confirmed_at = _now()
         return position
 
@@ -499,10 +497,12 @@ class FolderStore(RecordStore[IndexRow]):
         """Write a commit; return False if another writer has written this version."""
         name, data = log.commit_name(commit.version), commit.to_bytes()
         try:
-            is_written = self._objects.create(name, data) or self._is_mine(commit)
+            is_written = self._objects.create(name, data) or self._is_logged(
+                commit.version, commit.id
+            )
         except StoreError:
             # The response may be lost after the commit was written.
-            is_written = self._is_mine(commit)
+            is_written = self._is_logged(commit.version, commit.id)
             if not is_written:
                 raise
         if is_written and _now() - self._confirmed_at > _CONFIRMED:
@@ -520,10 +520,10 @@ class FolderStore(RecordStore[IndexRow]):
                 "suspended: try again"
             )
 
-    def _is_mine(self, commit: Commit) -> bool:
-        """Return whether the log has this commit at its version."""
-        data = self._objects.get(log.commit_name(commit.version), most=log.MOST_COMMIT)
-        return data is not None and Commit.parse(data, commit.version).id == commit.id
+    def _is_logged(self, version: int, id: str) -> bool:
+        """Return whether the commit with this id is in the log at a version."""
+        data = self._objects.get(log.commit_name(version), most=log.MOST_COMMIT)
+        return data is not None and Commit.parse(data, version).id == id
 
 
 def _now() -> float:

@@ -118,12 +118,7 @@ def merge(objects: Objects, manifest: Manifest, chosen: Sequence[Segment]) -> pa
 
 def collect(objects: Objects, made: Checkpoint) -> int:
     """Delete unused objects older than RETENTION; return their number."""
-    live = {
-        part.name
-        for _, manifest in made.indexes.values()
-        for segment in manifest.segments
-        for part in segment.parts
-    }
+    live = frozenset[str]().union(*(manifest.names for _, manifest in made.indexes.values()))
     last = log.commit_name(made.version)
     listed = [each for folder in ("log/", "data/", "probe/") for each in objects.list(folder)]
     # The present by the clock of the storage: the checkpoint was written just now.
