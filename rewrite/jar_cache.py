@@ -26,6 +26,8 @@ from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
+from skipping.config.folders import cache_folder
+
 log = logging.getLogger("skipping")
 
 _SETTINGS = ("packages", "excludes", "repositories", "ivy", "ivySettings")
@@ -95,9 +97,7 @@ def _size(location: str) -> int | None:
 
 def folder() -> Path:
     """Return the folder of the cache: `$XDG_CACHE_HOME/lakehouse-file-skipping/jars`."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = given if given.is_absolute() else Path.home() / ".cache"
-    return base / "lakehouse-file-skipping" / "jars"
+    return cache_folder("jars")
 
 
 def load(key: str) -> dict[str, int] | None:

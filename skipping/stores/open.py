@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from providers.errors import SettingError
+from skipping.config.folders import cache_folder
 from skipping.stores import IndexStore
 from skipping.stores.fields import KEPT
 from skipping.stores.folder.objects import Objects, ObstoreObjects
@@ -136,9 +136,7 @@ def _folder_address(url: str) -> str:
 def replica_of(address: str, replicas: str | None = None) -> Path:
     """Return the SQLite file in which this user's drivers on this host keep a folder's replica."""
     if replicas is None:
-        given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-        base = given if given.is_absolute() else Path.home() / ".cache"
-        folder = base / "lakehouse-file-skipping" / "replicas"
+        folder = cache_folder("replicas")
     elif _SCHEME.fullmatch(replicas) or _NO_PATH.search(replicas):
         raise SettingError(
             f"spark.skipping.store.replica: {_mask_user(replicas)!r} is not a local folder"
