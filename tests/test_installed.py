@@ -191,7 +191,7 @@ sys.exit(main(["refresh", "/t", "--without-spark", "--conf", store]))
     assert done.stderr.endswith("need delta-rs: pip install 'lakehouse-file-skipping[delta]'\n")
 
 
-@pytest.mark.parametrize("found", ["3.4.1", "4.3.0"])
+@pytest.mark.parametrize("found", ["3.4.1", "4.4.0"])
 def test_another_spark_is_refused_by_name(plain: Path, tmp_path: Path, found: str) -> None:
     # The real ones differ in what breaks first; that must not be what is said.
     package = tmp_path / "pyspark"
