@@ -118,6 +118,8 @@ def _require_release(loader: Any, jar: Path) -> None:
             f"{jar} is damaged ({error}): install lakehouse-file-skipping again"
         ) from None
     found = loader.getResource(_DIGEST)  # in Spark's jars first, as for classes
+    if found is None:
+        raise SessionError(f"Java cannot read {jar}: it needs read permission on it")
     if bytes(found.openStream().readAllBytes()) != ours:
         where = str(found).partition("!")[0].removeprefix("jar:file:")
         raise SessionError(

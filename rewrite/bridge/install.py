@@ -89,7 +89,8 @@ class Hooks:
         extensions = spark._jsparkSession.extensions()
         # Spark has injected one if spark.sql.extensions names it.
         injected = classes.find("SkippingExtension").getField("INJECTED").get(None)
-        self.java = injected.get(extensions)
+        known = injected.get(extensions)
+        self.java = None if known is None else known.get()
         if self.java is None:
             self.java = classes.new("SkippingExtension")
             self.java.apply(extensions)

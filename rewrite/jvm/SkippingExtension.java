@@ -1,6 +1,7 @@
 package rewrite.jvm;
 
 import java.io.IOException;
+import java.lang.ref.WeakReference;
 import java.util.Collections;
 import java.util.Map;
 import java.util.WeakHashMap;
@@ -38,8 +39,9 @@ import scala.runtime.BoxedUnit;
  * all files are read.
  */
 public final class SkippingExtension extends AbstractFunction1<SparkSessionExtensions, BoxedUnit> {
-  /** The installation in each of Spark's extensions. */
-  public static final Map<SparkSessionExtensions, SkippingExtension> INJECTED =
+  /** The installation in each of Spark's extensions. Weak on both sides: an installation knows
+      plans, so its session, which knows the extensions. They keep it by the function for parsers. */
+  public static final Map<SparkSessionExtensions, WeakReference<SkippingExtension>> INJECTED =
       Collections.synchronizedMap(new WeakHashMap<>());
 
   private final PythonCallback python = new PythonCallback();
@@ -60,9 +62,9 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
     // The rule adds itself to the optimizer when the session's first plan is analyzed.
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(new JoinPruningRule(client, registry, feedback, statistics)));
-    extensions.injectParser(new SkippingSqlParser.Inject(statements));
+    extensions.injectParser(new SkippingSqlParser.Inject(statements, this));
     network.inject(extensions);
-    INJECTED.put(extensions, this);
+    INJECTED.put(extensions, new WeakReference<>(this));
     return BoxedUnit.UNIT;
   }
 

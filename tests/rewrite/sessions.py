@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 import rewrite
 import skipping
 from providers.errors import SessionError, SettingError, StatementError
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import Hooks, find_hooks
 from skipping.requirements import require_spark
 from skipping.spark_api import classic
@@ -303,6 +304,7 @@ def stopping_and_starting_leaves_nothing(folder: Path) -> None:
         with running(rewrite.session(builder(folder))) as spark:
             fill(spark, folder)
             assert opened(spark) == 1
+            assert spark.sql(QUERY).count() == 1, "nobody asks what this read"
             hooks = weakref.ref(find_hooks(spark))
             own = hooks()._folder.path
         end = time.monotonic() + 20
@@ -317,6 +319,14 @@ def stopping_and_starting_leaves_nothing(folder: Path) -> None:
             held[-1] = holds()
     assert grown(held) <= 4, held
     assert not rewrite.bridge.install._hooks
+    gateway: Any = SparkContext._gateway
+    injected = Classes(gateway).find("SkippingExtension").getField("INJECTED").get(None)
+    most = injected.size()
+    end = time.monotonic() + 120
+    while injected.size() == most:  # idle threads of Spark's know their session for a minute
+        gateway.jvm.System.gc()
+        assert time.monotonic() < end, most
+        time.sleep(1)
 
 
 def grown(held: list[tuple[int, ...]]) -> int:

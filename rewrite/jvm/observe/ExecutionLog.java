@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.Predicate;
 import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
@@ -66,6 +67,18 @@ public final class ExecutionLog extends SparkListener {
       }
     } catch (Throwable failure) {
       // Then explain lacks one execution; the query itself has ended.
+      Failures.passOn(failure);
+    }
+  }
+
+  /** Lets go of the tables: they hold their session, and by that keep this object in memory. */
+  @Override public void onApplicationEnd(SparkListenerApplicationEnd end) {
+    try {
+      synchronized (executions) {
+        undescribed.forEach(Execution::forget);
+        undescribed.clear();
+      }
+    } catch (Throwable failure) {
       Failures.passOn(failure);
     }
   }

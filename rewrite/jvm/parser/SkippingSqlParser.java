@@ -53,13 +53,16 @@ public final class SkippingSqlParser extends AbstractParser {
     return WORDS.matcher(head).find() ? SkippingCommand.parse(head, statements) : null;
   }
 
-  /** The function for `injectParser`. */
+  /** The function for `injectParser`. Spark keeps it, and by that the owner, as long as sessions can
+      begin. */
   public static final class Inject
       extends AbstractFunction2<SparkSession, ParserInterface, ParserInterface> {
     private final StatementCallback statements;
+    private final Object owner;
 
-    public Inject(StatementCallback statements) {
+    public Inject(StatementCallback statements, Object owner) {
       this.statements = statements;
+      this.owner = owner;
     }
 
     @Override public ParserInterface apply(SparkSession session, ParserInterface parser) {
