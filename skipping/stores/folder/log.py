@@ -77,13 +77,14 @@ class Commit:
     """A change of one index.
 
     `store` is the id of the store, drawn by its first commit; `id` tells commits of competing
-    writers apart. `set` has the fields of the record that change, `add` the segments to apply,
-    `removed` the removed ordinals, and `merged` the segments that `add` replaces without a change
-    of their entries.
+    writers apart, and `previous` is that of the commit before ("" for the first). `set` has the
+    fields of the record that change, `add` the segments to apply, `removed` the removed ordinals,
+    and `merged` the segments that `add` replaces without a change of their entries.
     """
 
     store: str
     version: int
+    previous: str
     index: IndexId
     set: Mapping[str, Any] = field(default_factory=dict)
     add: tuple[Segment, ...] = ()
@@ -103,6 +104,7 @@ class Commit:
             commit = cls(
                 store=_name(found["store"]),
                 version=found["version"],
+                previous=_name(found["previous"]) if version > 1 else "",
                 index=_name(found["index"]),
                 set=_fields(found["set"]),
                 add=_segments(found["add"]),
@@ -161,10 +163,11 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All indexes at a commit: each one's record and manifest."""
+    """All indexes after the commit with this version and id: each one's record and manifest."""
 
     store: str
     version: int
+    commit: str
     indexes: Mapping[IndexId, tuple[Mapping[str, Any], Manifest]]
 
     @property
@@ -183,6 +186,7 @@ class Checkpoint:
                 "format": FORMAT,
                 "store": self.store,
                 "version": self.version,
+                "commit": self.commit,
                 "indexes": indexes,
             }
         )
@@ -198,7 +202,7 @@ class Checkpoint:
                 _name(index): (_fields(each["record"]), Manifest.from_json(each))
                 for index, each in found["indexes"].items()
             }
-            return cls(_name(found["store"]), version, indexes)
+            return cls(_name(found["store"]), version, _name(found["commit"]), indexes)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Damaged(f"checkpoint {version} is invalid: {first_line(error)}") from None
 

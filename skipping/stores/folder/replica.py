@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from providers.errors import Damaged, NoStore, StoreError
+from providers.errors import NoStore, Rewound, StoreError
 from skipping.model.definition import Definition, IndexId, Revision
 from skipping.stores.entries import check_entries
 from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges
@@ -37,8 +37,8 @@ IDENTITIES = ""
 """Stands for the identities of the entries among the sketches that are in use."""
 
 
-class _NotCreated(Exception):
-    """Another writer was first."""
+class Overtaken(Exception):
+    """Another host has written the commit with this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class Replica(SqliteStore):
                 index_rows.save(connection, _with(record, fields))
                 kept = in_use.get(index, frozenset())
                 _save(connection, index, IndexProgress(manifest, manifest.names, kept))
-            _move(connection, Position(checkpoint.store, checkpoint.version, ""))
+            _move(connection, Position(checkpoint.store, checkpoint.version, checkpoint.commit))
 
     def apply(
         self,
@@ -168,6 +168,8 @@ class Replica(SqliteStore):
         tables: Mapping[str, pa.Table],
     ) -> bool:
         """Apply the next commit; return False if the replica is elsewhere in the log.
+
+        Raises Rewound if it follows another commit than the one that the replica has.
 
         `tables` has the objects that were read. Others, and invalid ones, are loaded when they are
         needed.
@@ -180,23 +182,28 @@ class Replica(SqliteStore):
         return True
 
     def publish(
-        self, commit: Commit, tables: Mapping[str, pa.Table], create: Callable[[], bool]
-    ) -> bool:
-        """Apply a commit that `create` then writes into the log, or neither; return whether it did.
+        self,
+        make: Callable[[Position | None], Commit | None],
+        tables: Mapping[str, pa.Table],
+        create: Callable[[Commit], bool],
+        *,
+        wait: float | None = None,
+    ) -> Commit | None:
+        """Apply the commit that `make` returns and `create` writes into the log, or neither.
 
-        Raises StoreError, before it is written, if the entries do not fit those that are there.
+        `make` gets the position, and can read the replica as it is there: other writers of this
+        host wait, for `wait` seconds. Returns what `make` did. Raises Overtaken if `create` returns
+        False, and StoreError, before it is called, if the entries do not fit those that are there.
         """
-        try:
-            with self._writing() as connection:
-                if not _is_next(commit, _position(connection)):
-                    return False
-                self._apply(connection, commit, tables, strict=True)
-                if not create():
-                    raise _NotCreated
-        except _NotCreated:
-            return False
+        with self._writing(wait=wait) as connection:
+            commit = make(_position(connection))
+            if commit is None:
+                return None
+            self._apply(connection, commit, tables, strict=True)
+            if not create(commit):
+                raise Overtaken
         self._after(commit)
-        return True
+        return commit
 
     def _apply(
         self,
@@ -263,7 +270,7 @@ class Replica(SqliteStore):
                 )
                 for record in index_rows.all_rows(connection)
             }
-            return Checkpoint(position.store, position.version, indexes)
+            return Checkpoint(position.store, position.version, position.commit, indexes)
 
     @contextmanager
     def _writing(self, *, wait: float | None = None) -> Iterator[sqlite3.Connection]:
@@ -330,11 +337,13 @@ def within(ordinals: npt.NDArray[np.int64], ranges: Ranges) -> npt.NDArray[np.bo
 
 
 def _is_next(commit: Commit, position: Position | None) -> bool:
-    """Return whether a commit follows a position; raise Damaged if it is of another store."""
-    if commit.version != (1 if position is None else position.version + 1):
+    """Return whether a commit follows a position; raise Rewound if it is of another past."""
+    if position is None:
+        return commit.version == 1
+    if commit.version != position.version + 1:
         return False
-    if position is not None and position.store != commit.store:
-        raise Damaged(f"commit {commit.version} belongs to another store")
+    if (position.store, position.commit) != (commit.store, commit.previous):
+        raise Rewound(f"commit {commit.version} does not follow the one before it")
     return True
 
 

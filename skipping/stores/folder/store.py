@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Conflict, Damaged, NoStore, StoreError
+from providers.errors import Conflict, Damaged, NoStore, Rewound, StoreError, first_line
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
 from skipping.stores import Catalogue, Generation, OnProgress
@@ -29,7 +29,7 @@ from skipping.stores.fields import KEPT
 from skipping.stores.folder import log, upkeep
 from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges, Segment
 from skipping.stores.folder.objects import Objects, get_all, is_forked, require_process
-from skipping.stores.folder.replica import IDENTITIES, Position, Replica
+from skipping.stores.folder.replica import IDENTITIES, Overtaken, Position, Replica
 from skipping.stores.folder.segments import MOST_PART, read_part, write_segments
 from skipping.stores.fork_safety import Lock
 from skipping.stores.index_record import RecordStore
@@ -152,8 +152,11 @@ class FolderStore(RecordStore[IndexRow]):
         self._append(make, tables)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
+        self._ensure(index, [IDENTITIES])
+
         def make(position: Position | None) -> Commit | None:
-            self._ensure(index, [IDENTITIES])
+            if any(self._missing(index, [IDENTITIES])):
+                raise self._lacks_objects(index)
             there = self._replica.catalogue(index).files["ordinal"].to_numpy()
             gone = np.intersect1d(there, ordinals.to_numpy())
             return _commit(position, index, removed=_ranges(gone)) if len(gone) else None
@@ -185,7 +188,7 @@ class FolderStore(RecordStore[IndexRow]):
             changed[:] = [change(before)]
             return _commit(position, index, set=_difference(before, changed[0]))
 
-        self._append(make)
+        self._append(make, timeout=timeout)
         return changed[0]
 
     def catalogue(
@@ -291,8 +294,21 @@ class FolderStore(RecordStore[IndexRow]):
             self._advance()
         return True
 
-    def _advance(self) -> Position | None:
-        position = self._confirm(self._replica.position())
+    def _advance(self) -> None:
+        try:
+            self._apply_commits(self._confirm(self._replica.position()))
+        except Rewound:
+            self._confirmed_at = -float("inf")  # the folder may have been restored from a backup
+            try:
+                self._apply_commits(self._confirm(self._replica.position()))
+            except Rewound as error:
+                raise Damaged(
+                    f"{first_line(error)} in {self.location}: was the folder restored while a "
+                    "driver wrote? Delete this commit and all later ones from log/"
+                ) from error
+
+    def _apply_commits(self, position: Position | None) -> None:
+        """Apply the commits after a position."""
         ahead = 1
         while True:
             first = 1 if position is None else position.version + 1
@@ -301,7 +317,7 @@ class FolderStore(RecordStore[IndexRow]):
             for version, data in enumerate(found, first):
                 if data is None:
                     self._read_at = time.monotonic()
-                    return position
+                    return
                 commit = Commit.parse(data, version)
                 self._replica.apply(commit, self._read_parts(commit))
                 position = self._replica.position()
@@ -313,10 +329,7 @@ class FolderStore(RecordStore[IndexRow]):
         """Return the position if the log still has its commit; else start again."""
         if _now() - self._confirmed_at < _CONFIRMED:
             return position
-        # After a checkpoint, the id of the last commit ("") is not known.
-        if position is None or not (
-            position.commit and self._is_logged(position.version, position.commit)
-        ):
+        if position is None or not self._is_logged(position.version, position.commit):
             position = self._restart()
         self._confirmed_at = _now()
         return position
@@ -408,7 +421,10 @@ class FolderStore(RecordStore[IndexRow]):
                 if attempt == 0:  # merged and collected since: the log names others
                     self._restart()
                     self._advance()
-        raise Damaged(
+        raise self._lacks_objects(index)
+
+    def _lacks_objects(self, index: IndexId) -> Damaged:
+        return Damaged(
             f"the store {self.location} lacks objects of index {index}: run DROP SKIPPING INDEX, "
             "then CREATE SKIPPING INDEX again"
         )
@@ -434,35 +450,35 @@ class FolderStore(RecordStore[IndexRow]):
         self,
         make: Callable[[Position | None], Commit | None],
         tables: dict[str, pa.Table] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> None:
         """Append the commit that `make` returns; after another writer's commit call it again.
 
-        `make` gets the position in the log from which it may read: what it reads is not older, and
-        if it is newer, the commit is refused.
+        `make` gets the position in the log at which it reads the replica; it must not change it.
         """
-        deadline, pause, is_newest = time.monotonic() + _PATIENCE, 0.005, False
+        patience = _PATIENCE if timeout is None else timeout
+        deadline, pause, is_newest = time.monotonic() + patience, 0.005, False
         with self._lock:
             if self._replica.position() is None or _now() - self._confirmed_at > _CONFIRMED:
                 self._advance()
         while True:
             try:
-                commit = make(self._replica.position())
+                commit = self._replica.publish(make, tables or {}, self._create, wait=timeout)
+                break
             except Conflict:
                 if is_newest:
                     raise
                 is_newest = True  # another driver may have written what this one expects
-                self._follow()
-                continue
-            if commit is None:
-                return
-            if self._replica.publish(commit, tables or {}, partial(self._create, commit)):
-                break
-            if time.monotonic() > deadline:
-                raise StoreError(f"{self.location} is being written all the time: try again later")
-            time.sleep(random.uniform(0, pause))
-            pause = min(2 * pause, _PAUSE)
+            except Overtaken:
+                if time.monotonic() > deadline:
+                    raise StoreError(
+                        f"{self.location} is being written all the time: try again later"
+                    ) from None
+                time.sleep(random.uniform(0, pause))
+                pause = min(2 * pause, _PAUSE)
             self._follow()
-        if commit.version % upkeep.CHECKPOINT == 0:
+        if commit is not None and commit.version % upkeep.CHECKPOINT == 0:
             self._maintain()
 
     def _maintain(self) -> None:
@@ -537,8 +553,8 @@ def _commit(position: Position | None, index: IndexId, **changes: Any) -> Commit
     if not any(changes.values()):
         return None
     if position is None:
-        return Commit(secrets.token_hex(16), 1, index, **changes)
-    return Commit(position.store, position.version + 1, index, **changes)
+        return Commit(secrets.token_hex(16), 1, "", index, **changes)
+    return Commit(position.store, position.version + 1, position.commit, index, **changes)
 
 
 def _make(

@@ -388,6 +388,7 @@ def test_a_conflict_is_not_taken_for_an_object_that_exists(url: str) -> None:
             {"add": [{"rows": 1, "parts": [{"name": "data/../../x.arrow"}]}]}, id="a part outside"
         ),
         pytest.param({"store": "other"}, id="another store"),
+        pytest.param({"previous": "other"}, id="another past"),
     ],
 )
 def test_a_forged_commit_leaves_what_was_there(url: str, wrong: bytes | dict[str, Any]) -> None:
@@ -396,7 +397,7 @@ def test_a_forged_commit_leaves_what_was_there(url: str, wrong: bytes | dict[str
     position = one._replica.position()
     assert position is not None
     objects, version = ObstoreObjects(url), position.version + 1
-    commit = log.Commit(position.store, version, "i", {"next": 9})
+    commit = log.Commit(position.store, version, position.commit, "i", {"next": 9})
     if isinstance(wrong, dict):
         wrong = json.dumps({**json.loads(commit.to_bytes()), **wrong}).encode()
     objects.create(log.commit_name(version), wrong)
@@ -405,6 +406,29 @@ def test_a_forged_commit_leaves_what_was_there(url: str, wrong: bytes | dict[str
     warm = driver(url, "one", ttl=60)
     warm._read_at = time.monotonic()
     assert ask(warm, FieldCompare("low", ">", 1, "s1")) == [0]
+
+
+def test_a_reader_starts_again_after_a_restore(url: str) -> None:
+    """The log has as many commits as before, and others."""
+    one, reader = driver(url, "one"), driver(url, "reader")
+    fill(one, bounds([1, 2]))
+    folder = local_folder(url)
+    assert folder is not None
+    kept = {path: path.read_bytes() for path in folder.rglob("*.*")}
+
+    def add(store: FolderStore, low: int) -> None:
+        (ordinal,) = store.reserve("i", 1)
+        store.write("i", entries([ordinal], bounds([low])), revision=1)
+
+    add(one, 3)
+    assert ask(reader, FieldCompare("low", "<", 3, "s1")) == [2]
+    for path in set(folder.rglob("*.*")) - set(kept):
+        path.unlink()
+    new = driver(url, "new")
+    for low in (9, 3):
+        add(new, low)
+    assert state_of(reader) == state_of(new)
+    assert ask(reader, FieldCompare("low", "<", 4, "s1")) == [2]
 
 
 def test_a_newer_format_names_the_way_out(url: str) -> None:

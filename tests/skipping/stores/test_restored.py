@@ -20,6 +20,7 @@ from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import IndexedColumn
 from skipping.stores import IndexStore
 from skipping.stores.epochs import next_generation
+from skipping.stores.folder.store import FolderStore
 from skipping.stores.opensearch.store import OpenSearchStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import bounds, definition, entries
@@ -36,6 +37,8 @@ def backup(store: IndexStore) -> Callable[[], None]:
         path = store._path
         shutil.copy(path, f"{path}-kept")
         return lambda: (shutil.copy(f"{path}-kept", path), None)[1]
+    if isinstance(store, FolderStore):
+        return backup_of_folder(store)
     assert isinstance(store, OpenSearchStore)
     record = store._registry.read("i")
     path = f"/{store._access.prefix}catalogue/_doc/{store._registry._keys['i']}"
@@ -47,6 +50,23 @@ def backup(store: IndexStore) -> Callable[[], None]:
         hits = store._client.search(record.entries, {"query": later})["hits"]["hits"]
         store._client.bulk(record.entries, [({"delete": {"_id": h["_id"]}}, None) for h in hits])
         store._client.call("POST", f"/{record.entries}/_refresh")
+
+    return restore
+
+
+def backup_of_folder(store: FolderStore) -> Callable[[], None]:
+    objects = store._objects
+    names = [each.name for prefix in ("log/", "data/") for each in objects.list(prefix)]
+    kept = {name: objects.get(name, most=1 << 20) for name in names}
+
+    def restore() -> None:
+        gone = {each.name for prefix in ("log/", "data/") for each in objects.list(prefix)}
+        objects.delete(sorted(gone - set(kept)))
+        for name, data in kept.items():
+            assert data is not None
+            objects.replace(name, data)
+        # As ten minutes later: docs/maintenance.md says to stop writers until then.
+        store._confirmed_at = -float("inf")
 
     return restore
 
