@@ -481,8 +481,9 @@ class SkippingIndex:
         The keys are the table, store, state, options, lag and number of files. Then for each column
         (key `column a.b`) its index types and, if new files get no sketch, the reason.
         """
-        gaps = find_gaps(self.definition, self.table.columns(), self._source.settings().providers)
-        return describe(self.store, self.table, self.definition, self.files(), gaps)
+        settings = self._source.settings()
+        gaps = find_gaps(self.definition, self.table.columns(), settings.providers)
+        return describe(self.store, self.table, self.definition, self.files(), gaps, settings)
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{i.name} {i.kind}" for i in self.definition.columns)

@@ -90,7 +90,7 @@ class Hooks:
         # Spark has injected one if spark.sql.extensions names it.
         injected = classes.find("SkippingExtension").getField("INJECTED").get(None)
         known = injected.get(extensions)
-        self.java = None if known is None else known.get()
+        self.java: Any = None if known is None else known.get()
         if self.java is None:
             self.java = classes.new("SkippingExtension")
             self.java.apply(extensions)

@@ -100,6 +100,33 @@ class Settings:
         "to it; paths and bounds are still added. Conditions on other sketches prune no file then",
         fixed=True,
     )
+    price_storage: float = _setting(
+        0.023,
+        "price.storage",
+        values.amount,
+        text="0.023",
+        takes="a number of at least 0",
+        meaning="the price of a GiB and month of a store in a folder, in any currency: "
+        "`DESCRIBE SKIPPING INDEX EXTENDED` shows what an index costs",
+    )
+    price_get: float = _setting(
+        0.0004,
+        "price.get",
+        values.amount,
+        text="0.0004",
+        takes="a number of at least 0",
+        meaning="the price of 1,000 GET requests of a store in a folder, in any currency: "
+        "`DESCRIBE SKIPPING INDEX EXTENDED` shows what an index costs",
+    )
+    price_put: float = _setting(
+        0.005,
+        "price.put",
+        values.amount,
+        text="0.005",
+        takes="a number of at least 0",
+        meaning="the price of 1,000 PUT requests of a store in a folder, in any currency: "
+        "`DESCRIBE SKIPPING INDEX EXTENDED` shows what an index costs",
+    )
     cache_ttl: float = _setting(
         5.0,
         "cache.ttl",

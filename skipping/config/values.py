@@ -86,6 +86,14 @@ def share(text: str) -> float:
     return number
 
 
+def amount(text: str) -> float:
+    """Parse a number of at least 0."""
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise ValueError(text)
+    return number
+
+
 def size(text: str) -> int:
     """Parse a size such as `256m` or `512k`; return bytes."""
     match = _SIZE.fullmatch(text.lower())

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from providers.errors import SkippingError, first_line
 from skipping.config.options import IndexOptions
+from skipping.config.settings import Settings
 from skipping.model.definition import Definition
 from skipping.model.identifiers import shown_name
 from skipping.stores import IDENTITY, IndexStore
@@ -28,14 +29,16 @@ def describe(
     definition: Definition,
     files: pa.Table,
     gaps: Mapping[int, str],
+    settings: Settings,
 ) -> dict[str, str | None]:
     """Return the facts for `SkippingIndex.describe`; `files` are those of `SkippingIndex.files`.
 
-    `gaps` has the reason why new files get no sketch, by the column's number in the index.
+    `gaps` has the reason why new files get no sketch, by the column's number in the index. A store
+    in a folder has prices in addition, by those of `settings`.
     """
     state, version = store.state(definition.index), table.version()
     replaced = is_replaced(definition, table)
-    describe_place = getattr(store, "describe", None)
+    describe_place, size = getattr(store, "describe", None), store.size(definition.index)
     facts: dict[str, object] = {
         "table": shown_name(definition.name),
         "store": store.location,
@@ -49,8 +52,8 @@ def describe(
         "lag": None if replaced else _lag(table, version, state.covered),
         "files": len(files),
         "bytes": pc.sum(files["size"]).as_py() or 0,
-        "index bytes": store.size(definition.index),
-        **(describe_place(definition.index) if describe_place else {}),
+        "index bytes": size,
+        **(describe_place(definition.index) | _prices(size, settings) if describe_place else {}),
         "where": definition.where,
         "files not read": state.unread,
         "last error": state.error,
@@ -94,6 +97,13 @@ def as_html(facts: Mapping[str, str | None]) -> str:
         if value is not None
     )
     return f"<table style='border-collapse:collapse'>{rows}</table>"
+
+
+def _prices(size: int | None, settings: Settings) -> dict[str, object]:
+    """Return what an index in a folder costs; the requests are those of docs/maintenance.md."""
+    storage = (size or 0) / 2**30 * settings.price_storage
+    refresh = (5 * settings.price_put + settings.price_get) / 1_000
+    return {"price of a month": f"{storage:.2g}", "price of a refresh": f"{refresh:.2g}"}
 
 
 def _maintainer(options: IndexOptions) -> str:

@@ -304,7 +304,7 @@ def stopping_and_starting_leaves_nothing(folder: Path) -> None:
         with running(rewrite.session(builder(folder))) as spark:
             fill(spark, folder)
             assert opened(spark) == 1
-            assert spark.sql(QUERY).count() == 1, "nobody asks what this read"
+            assert spark.sql(QUERY).count() == 1, "nobody explains it"
             hooks = weakref.ref(find_hooks(spark))
             own = hooks()._folder.path
         end = time.monotonic() + 20

@@ -43,6 +43,7 @@ REPLICA_MAX_BYTES = 32 << 30
 _CONFIRMED = 600.0  # seconds for which a position in the log needs no confirmation
 _PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
 _PAUSE = 0.05  # maximum of seconds between attempts: in a longer pause others commit a lot
+_RECENT = 1.0  # seconds for which a statement need not read the log again, as it wrote or read it
 _AHEAD = 8  # commits that are read at once
 _UPLOADS = 8  # at once
 _SHARE = 0.5  # of the remaining time that a query waits for missing sketches
@@ -52,7 +53,8 @@ class FolderStore(RecordStore[IndexRow]):
     """An `IndexStore` in a folder, with a replica in the SQLite file `replica`.
 
     Queries see changes of other drivers `ttl` seconds later at most, and do not wait for them:
-    the log is read in the background. Calls without a timeout read it first. `kept` limits the
+    the log is read in the background. Calls without a timeout read it first, at most once a second
+    (unless `ttl` is less). `kept` limits the
     cache of fields, in bytes. Once the replica has more than `replica_max_bytes`, queries do not
     load objects that have only sketches: those are unknown.
     """
@@ -138,7 +140,7 @@ class FolderStore(RecordStore[IndexRow]):
         try:
             self._replica.read(index).require_writable(revision, token)
         except StoreError:  # maybe not according to the newest commit
-            self._refresh(None)
+            self._follow()
             self._replica.read(index).require_writable(revision, token)
         add, tables = list[Segment](), dict[str, pa.Table]()
         for segment, of_parts in self._upload(entries):
@@ -275,10 +277,11 @@ class FolderStore(RecordStore[IndexRow]):
         age = time.monotonic() - self._read_at
         if is_forked():
             pass  # the replica answers, as the parent left it or as other processes do
-        elif timeout is None or self._ttl == 0 or age == float("inf"):
-            if timeout is None:
+        elif timeout is None:
+            if age >= min(self._ttl, _RECENT):
                 self._follow()
-            elif self._flights.result("follow", self._follow, timeout=timeout) is None:
+        elif self._ttl == 0 or age == float("inf"):
+            if self._flights.result("follow", self._follow, timeout=timeout) is None:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
         elif age > self._ttl:
             self._flights.result("follow", self._follow, timeout=0)
@@ -465,6 +468,7 @@ class FolderStore(RecordStore[IndexRow]):
         while True:
             try:
                 commit = self._replica.publish(make, tables or {}, self._create, wait=timeout)
+                self._read_at = time.monotonic() if commit is not None else self._read_at
                 break
             except Conflict:
                 if is_newest:
