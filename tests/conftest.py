@@ -122,6 +122,10 @@ def spark(
         .config("spark.skipping.mode", "strict")
         .config("spark.sql.codegen.wholeStage", str(is_compiled).lower())
     )
+    if os.environ.get("SKIPPING_TEST_FOLDER"):
+        folder = tmp_path_factory.mktemp("store")
+        builder.config("spark.skipping.store", (folder / "shared").as_uri())
+        builder.config("spark.skipping.store.replica", str(folder))
     session = rewrite.session(builder)
     session.sparkContext.setLogLevel("ERROR")
     yield session
