@@ -18,6 +18,7 @@ def main(store: str, folder: str) -> None:
         .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
         .config("spark.driver.memory", "1g")
         .config("spark.skipping.store", store)
+        .config("spark.skipping.store.replica", f"{folder}/replica")
     )
     spark = rewrite.session(builder)
     for statement in sys.stdin:

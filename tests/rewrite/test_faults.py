@@ -18,10 +18,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import Row, SparkSession
 
 import rewrite
+import skipping
 from providers.errors import StoreError
 from rewrite.bridge import protocol
 from rewrite.bridge.callbacks import Answers
@@ -406,21 +409,28 @@ def test_another_process_changes_the_index(spark: SparkSession, store: Path) -> 
     eventually(spark, FILES)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "folder"])
 def test_another_session_makes_refreshes_and_drops_an_index(
-    spark: SparkSession, table: str, tmp_path: Path
+    spark: SparkSession, table: str, tmp_path: Path, kind: str
 ) -> None:
-    """The other process runs a Spark of its own on the same table, by its path."""
+    """The other process runs a Spark of its own on the same table, by its path.
+
+    delta-rs also writes the table and its index. Each has a replica of the folder of its own.
+    """
     at = str(spark.sql(f"DESCRIBE DETAIL {table}").collect()[0]["location"])
-    store = tmp_path / "shared.sqlite"
+    version = DeltaTable(at).version()
+    shared = tmp_path / "shared"
+    store = shared.as_uri() if kind == "folder" else f"sqlite:{shared}"
     values = {
-        "spark.skipping.store": f"sqlite:{store}",
+        "spark.skipping.store": store,
+        "spark.skipping.store.replica": str(tmp_path / "one"),
         "spark.skipping.mode": "fallback",
         "spark.skipping.cache.ttl": "1s",
     }
     with (
         settings(spark, values),
         subprocess.Popen(
-            [sys.executable, str(SPELL), at, f"sqlite:{store}", str(tmp_path)],
+            [sys.executable, str(SPELL), at, store, str(tmp_path / "other")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -436,18 +446,30 @@ def test_another_session_makes_refreshes_and_drops_an_index(
                     return
             raise AssertionError("the other process ended")
 
+        def files_of(k: int) -> int:
+            opened = open_store(store, replicas=str(tmp_path / "delta-rs"))
+            index = skipping.SkippingIndex.on(DeltaTable(at), store=opened)
+            index.refresh()
+            return len(index.files(f"k = {k}"))
+
         assert same_rows(spark, QUERY).opened == FILES
         tell(f"CREATE SKIPPING INDEX ON delta.`{at}` (k VALUE_LIST)")
         eventually(spark, 1)
+        assert files_of(3) == 1
         spark.sql(f"INSERT INTO {table} VALUES (3)")
         assert len(same_rows(spark, QUERY).rows) == 2
         spark.sql(f"INSERT INTO {table} VALUES (99)")
         eventually(spark, 3)
         tell(f"REFRESH SKIPPING INDEX ON delta.`{at}`")
         eventually(spark, 2)
+        assert files_of(99) == 1
+        write_deltalake(at, pa.table({"k": pa.array([98], pa.int32())}), mode="append")
+        eventually(spark, 3)
+        assert files_of(98) == 1
+        eventually(spark, 2)
         tell(f"DROP SKIPPING INDEX ON delta.`{at}`")
-        eventually(spark, FILES + 2)
-        spark.sql(f"DELETE FROM {table} WHERE k = 99")
+        eventually(spark, FILES + 3)
+        spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
         other.stdin.close()
         assert other.wait(60) == 0
 

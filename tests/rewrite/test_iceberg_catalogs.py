@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
@@ -156,9 +157,17 @@ def test_each_catalog(spark: SparkSession, place: Place) -> None:
         if place.open is not None:
             table = place.open().load_table(f"{place.namespace}.fact")
             store = store_of(spark, settings_of(spark))
-            scan = SkippingIndex.on(table, store=store).scan("user = 'u3'")
+            index = SkippingIndex.on(table, store=store)
+            scan = index.scan("user = 'u3'")
             assert len(list(scan.plan_files())) == 1
             assert scan.to_arrow()["n"].to_pylist() == [3]
+
+            late = pa.Table.from_pylist([{"part": 9, "user": "u3", "n": 1001}])
+            table.append(late.cast(table.schema().as_arrow()))
+            index.refresh()
+            spark.sql(f"REFRESH TABLE {fact}")
+            assert look(spark, mine) == ([3, 1001], [2])
+            assert look(spark, f"SELECT n FROM {fact} WHERE user = 'u9'")[1] == [2], "not the last"
 
 
 def test_two_names_of_a_catalog_are_of_one_index(spark: SparkSession, rest: RestCatalog) -> None:

@@ -76,6 +76,11 @@ def url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/shared"
 
 
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "CHECKPOINT", 16)
+
+
 @pytest.fixture(
     params=["file", pytest.param("s3", marks=[pytest.mark.process, pytest.mark.nightly])]
 )
@@ -212,22 +217,22 @@ def test_checkpoints_merge_segments_and_old_objects_are_deleted(url: str) -> Non
     one, other = driver(url, "one"), driver(url, "other")
     one.define(definition(), expect=None)
     other.definitions()
-    one.reserve("i", 500)
-    for n in range(200):
+    one.reserve("i", 70)
+    for n in range(50):
         values = {"s2_known": [True], "s2_values": [[f"v{n}"]], **bounds([n])}
         one.write("i", entries([n], values), revision=1)
         if n % 10 == 0:
             one.remove("i", pa.array([n]))
-    assert len(one.segments("i")) < 80
+    assert len(one.segments("i")) < 24
     cold = driver(url, "cold")
     assert state_of(one) == state_of(other) == state_of(cold)
-    assert ask(cold, FieldCompare("low", "<", 198, "s1")) == [198, 199]
+    assert ask(cold, FieldCompare("low", "<", 48, "s1")) == [48, 49]
     folder = Path(url.removeprefix("file://"))
     before = len(list(folder.rglob("*.*")))
     past = time.time() - 2 * 86_400
     for path in folder.rglob("*.*"):
         os.utime(path, (past, past))
-    for n in range(200, 264):
+    for n in range(50, 50 + upkeep.CHECKPOINT):
         one.write("i", entries([n], bounds([n])), revision=1)
     assert len(list(folder.rglob("*.*"))) < before / 2
     assert state_of(one) == state_of(other) == state_of(driver(url, "late")) == state_of(cold)
@@ -549,12 +554,12 @@ def test_describe_has_the_place_in_the_log(url: str, caplog: pytest.LogCaptureFi
     one.define(definition(), expect=None)
     assert caplog.text.count("can read values of the indexed columns") == 1
     assert one.describe("i") == {"segments": 0, "log version": 1, "last checkpoint": None}
-    one.reserve("i", 70)
-    for n in range(70):
+    one.reserve("i", 20)
+    for n in range(20):
         one.write("i", entries([n], bounds([n])), revision=1)
     found = driver(url, "other").describe("i")
-    assert found["last checkpoint"] == 65, "after the commit that merges segments"
-    assert found["segments"] == len(one.segments("i")) < 70
+    assert found["last checkpoint"] == 17, "after the commit that merges segments"
+    assert found["segments"] == len(one.segments("i")) < 20
     assert one.size("i") == sum(each.bytes for each in one.segments("i"))
 
 
