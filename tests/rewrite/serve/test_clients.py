@@ -311,7 +311,7 @@ def test_a_cancelled_statement_leaves_a_store_that_hangs(
     make(clients.of("one"), folder, "hung")
     clients.of("one").sql("CREATE SKIPPING INDEX ON hung (k VALUE_LIST)")
     alter = "ALTER SKIPPING INDEX ON hung ADD (id MIN_MAX)"
-    port, waits = server.port("thrift"), "StatementCallback$Waiting.outcome"
+    port, waits = server.port("thrift"), "StatementCallback.await"
     jdbc, gone = (hive.connect("127.0.0.1", port, username="somebody") for _ in range(2))
     java = psutil.Process(server.process.pid).children()[0]
     with hanging_store(folder):
@@ -344,7 +344,7 @@ def test_one_client_cannot_block_the_statements_of_others(
     with hanging_store(folder):
         alter = "ALTER SKIPPING INDEX ON greedy ADD (id MIN_MAX)"
         asked = [clients.ask("greedy", alter) for _ in range(36)]
-        eventually(lambda: "StatementCallback$Waiting.outcome" in stacks(java.pid))
+        eventually(lambda: "StatementCallback.await" in stacks(java.pid))
         time.sleep(3)  # for the others
         for name in ("one", "another"):
             described = clients.of(name, wait=10).sql("DESCRIBE SKIPPING INDEX ON greedy")

@@ -66,6 +66,7 @@ def test_a_fault_leaves_all_or_nothing(
 
         faulty.choose = choose
         try:
+            one.state("i")
             (ordinal,) = one.reserve("i", 1)
             one.write("i", entries([ordinal], bounds([ordinal])), revision=1)
         except StoreError:
