@@ -258,7 +258,7 @@ spark.sql("CREATE SKIPPING INDEX ON events (id MIN_MAX)")
     )
     assert done.returncode == 1
     told = done.stdout + done.stderr
-    assert re.search(r"name them there: --packages io\.delta:delta-spark_\S+,", told), told
+    assert re.search(r"Name the jars there: --packages io\.delta:delta-spark_\S+,", told), told
     assert "restart Python" not in told
 
 
