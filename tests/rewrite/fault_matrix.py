@@ -183,6 +183,7 @@ EXEMPT = {
 """Classes that may fail: with them fails what is ours, not a query."""
 
 UNCALLED = {
+    "ExecutionLog.onApplicationEnd": "Spark calls it when it stops, and catches what it raises",
     "SkippingExtension.apply": "Spark or `enable` calls it before any query; there it may raise",
 }
 """Methods that no statement calls."""
