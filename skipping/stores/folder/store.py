@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -306,11 +307,11 @@ class FolderStore(RecordStore[IndexRow]):
         """Apply the commits that the replica does not have."""
         with self._lock:
             self._tried_at = time.monotonic()
-            self._clear_loaded()
+            self._reset_loading()
             self._advance()
         return True
 
-    def _clear_loaded(self) -> None:
+    def _reset_loading(self) -> None:
         self._loaded.clear()
         self._lacking.clear()
 
@@ -368,7 +369,7 @@ class FolderStore(RecordStore[IndexRow]):
             checkpoint = Checkpoint.parse(data, version)
         if checkpoint is not None or self._replica.position() is not None:
             self._replica.restart(checkpoint)
-            self._clear_loaded()
+            self._reset_loading()
         return self._replica.position()
 
     def _newest_checkpoint(self) -> int | None:
@@ -450,8 +451,13 @@ class FolderStore(RecordStore[IndexRow]):
             return True
         if any((index, name) in self._lacking for name in wanted):
             raise self._lacks_objects(index)
-        work = partial(self._ensure, index, wanted)
-        return bool(self._flights.result(("load", index, *wanted), work, timeout=seconds))
+        key, work = ("load", index, *wanted), partial(self._ensure, index, wanted)
+        if any(self._missing(index, wanted)):
+            return bool(self._flights.result(key, work, timeout=seconds))
+        # Noting that they are in use can wait for a writer of this host, a query does not.
+        with suppress(StoreError):
+            self._flights.result(key, work, timeout=0)
+        return True
 
     def _ensure(self, index: IndexId, wanted: Collection[str] | None) -> bool:
         """Load the objects of these sketches, and keep them up to date; raise StoreError."""

@@ -394,6 +394,38 @@ def test_a_lease_does_not_wait_for_maintenance(url: str) -> None:
         time.sleep(0.05)
 
 
+def test_queries_do_not_wait_for_a_writer_of_their_host(url: str) -> None:
+    """It has the replica's lock while its commit is sent."""
+    fill(driver(url, "one"), bounds([1, 20]))
+    writer, reader = driver(url, "one", Failing(ObstoreObjects(url))), driver(url, "one")
+    held, gate = threading.Event(), threading.Event()
+
+    def create(commit: log.Commit) -> bool:
+        held.set()
+        return gate.wait(60)
+
+    def publish() -> None:
+        writer._replica.publish(
+            lambda at: (
+                log.Commit(at.store, at.version + 1, at.commit, "i", {"next": 9}) if at else None
+            ),
+            {},
+            create,
+        )
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    assert held.wait(60)
+    try:
+        began = time.monotonic()
+        assert ask(reader, FieldCompare("low", ">", 10, "s1")) == [0]
+        assert len(reader.catalogue("i", timeout=60).files) == 2
+        assert time.monotonic() - began < 20
+    finally:
+        gate.set()
+        thread.join()
+
+
 def test_objects_are_loaded_some_at_a_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = driver(url, "one")
     one.define(definition(), expect=None)
