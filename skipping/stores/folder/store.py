@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +45,7 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.untrusted import INVALID
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 REPLICA_MAX_BYTES = 32 << 30
 """Default size of a replica above which queries load no further sketches into it."""
 
@@ -53,6 +54,7 @@ _PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
 _PAUSE = 0.05  # maximum of seconds between attempts: in a longer pause others commit a lot
 _RECENT = 1.0  # seconds for which a statement need not read the log again, as it wrote or read it
 _AHEAD = 8  # commits that are read at once
+_ATTEMPTS = 5  # to load objects while another process empties the replica
 _UPLOADS = 8  # at once
 _AT_ONCE = 64 << 20  # bytes of objects, or of their tables, that are loaded together
 _LONGEST = 12 * 3_600.0  # seconds between the first object of a write and its commit
@@ -167,16 +169,12 @@ class FolderStore(RecordStore[IndexRow]):
         self._append(make, tables)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        self._ensure(index, [IDENTITIES])
-
         def make(position: Position | None) -> Commit | None:
-            if any(self._missing(index, [IDENTITIES])):
-                raise self._lacks_objects(index)
             there = self._replica.catalogue(index).files["ordinal"].to_numpy()
             gone = np.intersect1d(there, ordinals.to_numpy())
             return _commit(position, index, removed=_ranges(gone)) if len(gone) else None
 
-        self._append(make)
+        self._with_loaded(index, [IDENTITIES], lambda: self._append(make))
 
     def erase(self, index: IndexId) -> None:
         def make(position: Position | None) -> Commit | None:
@@ -217,13 +215,19 @@ class FolderStore(RecordStore[IndexRow]):
     ) -> Catalogue:
         self._refresh(timeout)
         wanted = [IDENTITIES, *sketches(fields)]
-        if timeout is None:
-            self._ensure(index, wanted)
-        elif not self._load_within(index, wanted, timeout):
-            raise StoreError(f"{self.location} did not answer within {timeout} s")
-        return self._replica.catalogue(
-            index, since=since, fields=fields, timeout=timeout, on_progress=on_progress
+        read = partial(
+            self._replica.catalogue,
+            index,
+            since=since,
+            fields=fields,
+            timeout=timeout,
+            on_progress=on_progress,
         )
+        if timeout is None:
+            return self._with_loaded(index, wanted, read)
+        if not self._load_within(index, wanted, timeout):
+            raise StoreError(f"{self.location} did not answer within {timeout} s")
+        return read()
 
     def size(self, index: IndexId) -> int | None:
         """Return the bytes of the index's objects."""
@@ -233,8 +237,7 @@ class FolderStore(RecordStore[IndexRow]):
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         self._refresh(None)
-        self._ensure(index, [IDENTITIES])
-        return self._replica.ordinals(index, files)
+        return self._with_loaded(index, [IDENTITIES], lambda: self._replica.ordinals(index, files))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         self._refresh(None)
@@ -483,6 +486,23 @@ class FolderStore(RecordStore[IndexRow]):
                 of.add(IDENTITIES)
             self._lacking |= {(index, name) for name in of}
         raise self._lacks_objects(index)
+
+    def _with_loaded(
+        self, index: IndexId, wanted: Collection[str], work: Callable[[], _Result]
+    ) -> _Result:
+        """Return the result of work that needs these sketches.
+
+        Another process can empty the replica meanwhile; then the work is done again.
+        """
+        for _ in range(_ATTEMPTS):
+            self._ensure(index, wanted)
+            before = self._replica.position()
+            result = work()
+            after = self._replica.position()
+            is_same = before is not None and after is not None and before.start == after.start
+            if is_same and not any(self._missing(index, wanted)):
+                return result
+        raise StoreError(f"the replica {self._path} was emptied by another process: try again")
 
     def _load(self, index: IndexId, wanted: Collection[str] | None) -> list[tuple[int, Part]]:
         """Load the objects of these sketches; return those that are gone or invalid."""

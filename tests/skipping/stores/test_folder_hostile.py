@@ -426,6 +426,32 @@ def test_queries_do_not_wait_for_a_writer_of_their_host(url: str) -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("call", ["catalogue", "ordinals", "remove"])
+def test_a_replica_that_another_process_empties_is_loaded_again(
+    url: str, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    one, other = driver(url, "one"), driver(url, "one")
+    fill(one, bounds([1, 20]))
+    checkpoint = one._replica.checkpoint()
+    ensure, emptied = one._ensure, list[bool]()
+
+    def empty_once(index: str, wanted: Any) -> bool:
+        found = ensure(index, wanted)
+        if not emptied:
+            emptied.append(True)
+            other._replica.restart(checkpoint)
+        return found
+
+    monkeypatch.setattr(one, "_ensure", empty_once)
+    if call == "catalogue":
+        assert len(one.catalogue("i").files) == 2
+    elif call == "ordinals":
+        assert one.ordinals("i", entries([0, 1])).to_pylist() == [0, 1]
+    else:
+        one.remove("i", pa.array([0]))
+        assert driver(url, "cold").catalogue("i").files["ordinal"].to_pylist() == [1]
+
+
 def test_objects_are_loaded_some_at_a_time(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = driver(url, "one")
     one.define(definition(), expect=None)
