@@ -174,7 +174,7 @@ class FolderStore(RecordStore[IndexRow]):
             gone = np.intersect1d(there, ordinals.to_numpy())
             return _commit(position, index, removed=_ranges(gone)) if len(gone) else None
 
-        self._with_loaded(index, [IDENTITIES], lambda: self._append(make))
+        self._load_and_run(index, [IDENTITIES], lambda: self._append(make))
 
     def erase(self, index: IndexId) -> None:
         def make(position: Position | None) -> Commit | None:
@@ -224,7 +224,7 @@ class FolderStore(RecordStore[IndexRow]):
             on_progress=on_progress,
         )
         if timeout is None:
-            return self._with_loaded(index, wanted, read)
+            return self._load_and_run(index, wanted, read)
         if not self._load_within(index, wanted, timeout):
             raise StoreError(f"{self.location} did not answer within {timeout} s")
         return read()
@@ -237,7 +237,7 @@ class FolderStore(RecordStore[IndexRow]):
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         self._refresh(None)
-        return self._with_loaded(index, [IDENTITIES], lambda: self._replica.ordinals(index, files))
+        return self._load_and_run(index, [IDENTITIES], lambda: self._replica.ordinals(index, files))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         self._refresh(None)
@@ -487,7 +487,7 @@ class FolderStore(RecordStore[IndexRow]):
             self._lacking |= {(index, name) for name in of}
         raise self._lacks_objects(index)
 
-    def _with_loaded(
+    def _load_and_run(
         self, index: IndexId, wanted: Collection[str], work: Callable[[], _Result]
     ) -> _Result:
         """Return the result of work that needs these sketches.
