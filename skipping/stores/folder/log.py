@@ -24,6 +24,9 @@ FORMAT = 1
 MOST_COMMIT = 64 << 20
 """Maximum of bytes of a commit or checkpoint."""
 
+MOST_VALUES = 4_000_000
+"""Maximum of values in them: Python parses them at once, while no other thread runs."""
+
 HINT = "log/_last_checkpoint"
 """Names the newest checkpoint; the only object whose content changes."""
 
@@ -37,6 +40,10 @@ RECORD: Mapping[str, type] = {
 _NULLABLE = {"definition", "state", "lease"}
 _MOST_PARTS = 10_000
 _DATA = re.compile(r"data/[0-9a-f]{32}(-[a-z0-9]{1,20})?\.arrow")
+_LOG = re.compile(r"log/([0-9]{10})(\.checkpoint)?\.json")
+_OWN = re.compile(
+    rf"({_DATA.pattern}|{_LOG.pattern}|{HINT}|(probe|drafts)/[0-9a-f]{{32}})(#[0-9]+)?"
+)
 _SKETCH = re.compile(r"s[0-9]{1,10}[a-z0-9]{0,9}")
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -101,9 +108,11 @@ class Commit:
         """Parse the commit with this number; raise Damaged, or StoreError for another format."""
         found = _load(data)
         try:
-            commit = cls(
+            if type(found["version"]) is not int or found["version"] != version:
+                raise ValueError(f"says that it is {found['version']!s:.20}")
+            return cls(
                 store=_name(found["store"]),
-                version=found["version"],
+                version=version,
                 previous=_name(found["previous"]) if version > 1 else "",
                 index=_name(found["index"]),
                 set=_fields(found["set"]),
@@ -114,9 +123,6 @@ class Commit:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"commit {version} is invalid: {first_line(error)}") from None
-        if commit.version != version:
-            raise Damaged(f"commit {version} says that it is {commit.version!s:.20}")
-        return commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +227,25 @@ def checkpoint_name(version: int) -> str:
     return f"log/{version:010}.checkpoint.json"
 
 
+def is_own(name: str) -> bool:
+    """Return whether a release writes an object with this name; `#1` marks a staged file.
+
+    >>> is_own("log/0000000042.json#1"), is_own("data/2026/sales.parquet")
+    (True, False)
+    """
+    return _OWN.fullmatch(name) is not None
+
+
+def version_of(name: str) -> tuple[int, bool] | None:
+    """Return the number of a commit or checkpoint, and whether it is one; None for other names.
+
+    >>> version_of("log/0000000042.json"), version_of("data/x")
+    ((42, False), None)
+    """
+    match = _LOG.fullmatch(name)
+    return None if match is None else (int(match[1]), match[2] is not None)
+
+
 def parse_hint(data: bytes) -> int:
     """Return the number of the newest checkpoint; raise Damaged."""
     found = _load(data)
@@ -254,7 +279,19 @@ def _dump(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
+def require_size(data: bytes) -> bytes:
+    """Return the JSON of a commit or checkpoint; raise StoreError if readers would refuse it."""
+    values = sum(data.count(each) for each in (b",", b"[", b"{"))
+    if len(data) > MOST_COMMIT or values > MOST_VALUES:
+        raise StoreError(
+            f"a commit or checkpoint is too large ({len(data):,} bytes, {values:,} values): make "
+            "several smaller changes"
+        )
+    return data
+
+
 def _load(data: bytes) -> dict[str, Any]:
+    require_size(data)
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -278,6 +315,8 @@ def _fields(given: Any) -> dict[str, Any]:
             type(value) is RECORD[name] or (value is None and name in _NULLABLE)
         ):
             raise ValueError(f"the record has an invalid {name!s:.30}")
+        if isinstance(value, str):
+            value.encode()  # a lone surrogate cannot be stored
         if type(value) is int and not 0 <= value <= ORDINALS:
             raise ValueError(f"{name} is out of range")
     return fields
@@ -331,4 +370,5 @@ def _data_name(given: Any) -> str:
 def _name(given: Any) -> str:
     if not isinstance(given, str) or not 0 < len(given) <= 4_096:
         raise ValueError("a name is invalid")
+    given.encode()  # a lone surrogate cannot be stored
     return given

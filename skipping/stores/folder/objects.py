@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -37,8 +38,11 @@ _CLIENT = {
     *("randomize_addresses", "user_agent"),
 }
 _PROTECTED = re.compile(r"[^ -~]")
+_USER = re.compile(r"//[^/@ ]*@")
+_SUBFOLDERS = ("log", "data", "probe")
 
 
+_T = TypeVar("_T")
 _process = 0
 """The process whose threads serve all clients."""
 
@@ -100,11 +104,16 @@ def require_process(location: str) -> None:
 
 def get_all(objects: Objects, wanted: Mapping[str, int]) -> dict[str, bytes | None]:
     """Return several objects, read at the same time; `wanted` has the limit for each name."""
+    found = in_parallel(lambda name: objects.get(name, most=wanted[name]), list(wanted))
+    return dict(zip(wanted, found, strict=True))
+
+
+def in_parallel(read: Callable[[_T], bytes | None], wanted: Sequence[_T]) -> list[bytes | None]:
+    """Return what a function returns for each of these, called at the same time."""
     if len(wanted) < 2:
-        return {name: objects.get(name, most=most) for name, most in wanted.items()}
+        return [read(each) for each in wanted]
     with ThreadPoolExecutor(min(_REQUESTS, len(wanted))) as pool:
-        found = pool.map(lambda item: objects.get(item[0], most=item[1]), wanted.items())
-        return dict(zip(wanted, found, strict=True))
+        return list(pool.map(read, wanted))
 
 
 class ObstoreObjects:
@@ -134,14 +143,12 @@ class ObstoreObjects:
     def get(self, name: str, *, most: int) -> bytes | None:
         with self._errors(f"read {name}"):
             try:
+                if self._folder is not None:
+                    return self._read_file(name, most)
                 found = obstore.get(self._store(), name)
             except FileNotFoundError:
                 return None
-            if found.meta["size"] > most:
-                raise Damaged(
-                    f"{self._url}/{name} has {found.meta['size']:,} bytes, more than the {most:,} "
-                    "that a release writes"
-                )
+            self._require_size(name, found.meta["size"], most)
             return bytes(found.bytes())
 
     def create(self, name: str, data: bytes) -> bool:
@@ -170,7 +177,9 @@ class ObstoreObjects:
             if self._folder is not None:
                 self._store(write=True)
                 for name in names:
-                    (self._folder / name).unlink(missing_ok=True)
+                    prefix, _, base = name.partition("/")
+                    with suppress(FileNotFoundError), self._open_subfolder(prefix) as folder:
+                        os.unlink(base, dir_fd=folder)
                 return
             obstore.delete(self._store(write=True), list(names))
 
@@ -180,12 +189,49 @@ class ObstoreObjects:
         """
         self._store()
         assert self._folder is not None
-        for each in os.scandir(self._folder / prefix):
-            with suppress(FileNotFoundError):  # a staged file gets its name
-                if each.is_file(follow_symlinks=False):
-                    found = each.stat(follow_symlinks=False)
-                    modified = datetime.fromtimestamp(found.st_mtime, timezone.utc)
-                    yield Listed(f"{prefix}{each.name}", found.st_size, modified)
+        with self._open_subfolder(prefix) as folder:
+            names = os.listdir(folder)
+            for each in names:
+                with suppress(FileNotFoundError):  # a staged file gets its name
+                    found = os.stat(each, dir_fd=folder, follow_symlinks=False)
+                    if stat.S_ISREG(found.st_mode):
+                        modified = datetime.fromtimestamp(found.st_mtime, timezone.utc)
+                        yield Listed(f"{prefix}{each}", found.st_size, modified)
+
+    def _read_file(self, name: str, most: int) -> bytes:
+        """Return the bytes of a file. A link or pipe, which others may have made, is an error."""
+        self._store()
+        assert self._folder is not None
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        path = self._folder / name
+        opened = os.open(path, flags)
+        try:
+            found = os.fstat(opened)
+            if not stat.S_ISREG(found.st_mode):
+                raise StoreError(f"{path} is not a file: move it away")
+            _check_write_permission(path, found, self._folder)
+            self._require_size(name, found.st_size, most)
+            with open(opened, "rb", closefd=False) as file:
+                return file.read(most)
+        finally:
+            os.close(opened)
+
+    def _require_size(self, name: str, size: int, most: int) -> None:
+        if size > most:
+            raise Damaged(
+                f"{self._url}/{name} has {size:,} bytes, more than the {most:,} that a release "
+                "writes"
+            )
+
+    @contextmanager
+    def _open_subfolder(self, prefix: str) -> Iterator[int]:
+        """Open a folder of the store so that its files cannot be those of another folder."""
+        assert self._folder is not None
+        opened = os.open(self._folder / prefix.rstrip("/"), os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            yield opened
+        finally:
+            os.close(opened)
 
     def _store(self, *, write: bool = False) -> Any:
         """Return the client; raise StoreError in a child of a fork, where its threads are gone."""
@@ -196,6 +242,12 @@ class ObstoreObjects:
             if not self._folder.exists():
                 raise FileNotFoundError(str(self._folder))
             check_folder_permissions(self._folder)
+            for name in _SUBFOLDERS:
+                with suppress(FileNotFoundError):
+                    found = (self._folder / name).lstat()
+                    if not stat.S_ISDIR(found.st_mode):
+                        raise StoreError(f"{self._folder / name} is not a folder: move it away")
+                    _check_write_permission(self._folder / name, found, self._folder)
         if self._opened is None or time.monotonic() - self._opened_at > _EXPIRE:
             more: dict[str, Any] = {}
             if self._folder is None:
@@ -213,8 +265,17 @@ class ObstoreObjects:
             raise
         except (BaseError, OSError, ValueError, RuntimeError) as error:
             # The first line names the cause; the others may have headers of the request.
-            text = _PROTECTED.sub(" ", first_line(error))[:300]
+            text = _USER.sub("//...@", _PROTECTED.sub(" ", first_line(error)))[:300]
             raise StoreError(f"the store {self._url} cannot {what}: {text}") from error
+
+
+def _check_write_permission(path: Path, found: os.stat_result, folder: Path) -> None:
+    """Raise StoreError if every user can enter the store's folder and write this path in it."""
+    if found.st_mode & stat.S_IWOTH and folder.stat().st_mode & stat.S_IXOTH:
+        raise StoreError(
+            f"every user may write {path}, so it is not trusted: check who wrote it, and "
+            f"chmod o-w {path}"
+        )
 
 
 def _split(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

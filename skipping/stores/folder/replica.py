@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.schema import create
 from skipping.stores.sqlite.segments import Parts
 from skipping.stores.sqlite.store import SqliteStore
+from skipping.stores.untrusted import INVALID
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +45,16 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The last commit that a replica has applied."""
+    """The last commit that a replica has applied.
+
+    `start` is drawn when a replica begins to follow a log; it changes if another process lets the
+    same file follow another log.
+    """
 
     store: str
     version: int
     commit: str
+    start: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +182,10 @@ class Replica(SqliteStore):
         needed.
         """
         with self._writing() as connection:
-            if not _is_next(commit, _position(connection)):
+            position = _position(connection)
+            if not _is_next(commit, position):
                 return False
-            self._apply(connection, commit, tables, strict=False)
+            self._apply(connection, commit, tables, position, strict=False)
         self._after(commit)
         return True
 
@@ -196,10 +204,11 @@ class Replica(SqliteStore):
         False, and StoreError, before it is called, if the entries do not fit those that are there.
         """
         with self._writing(wait=wait) as connection:
-            commit = make(_position(connection))
+            position = _position(connection)
+            commit = make(position)
             if commit is None:
                 return None
-            self._apply(connection, commit, tables, strict=True)
+            self._apply(connection, commit, tables, position, strict=True)
             if not create(commit):
                 raise Overtaken
         self._after(commit)
@@ -210,6 +219,7 @@ class Replica(SqliteStore):
         connection: sqlite3.Connection,
         commit: Commit,
         tables: Mapping[str, pa.Table],
+        before: Position | None,
         *,
         strict: bool,
     ) -> None:
@@ -224,7 +234,7 @@ class Replica(SqliteStore):
                 try:
                     with _savepoint(connection):
                         added = _add(connection, record, progress.manifest, part, table)
-                except StoreError as error:
+                except (StoreError, *INVALID) as error:
                     if strict:
                         raise
                     # Other indexes are not affected; this one fails when it is used.
@@ -236,7 +246,8 @@ class Replica(SqliteStore):
             record = _remove(Parts(connection, record), commit.removed)
         index_rows.save(connection, record)
         _save(connection, commit.index, progress)
-        _move(connection, Position(commit.store, commit.version, commit.id))
+        position = Position(commit.store, commit.version, commit.id)
+        _move(connection, replace(position, start=before.start) if before else position)
 
     def _after(self, commit: Commit) -> None:
         if commit.removed or commit.set.get("dropped") or "definition" in commit.set:

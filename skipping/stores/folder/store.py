@@ -12,9 +12,10 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,15 +29,23 @@ from skipping.stores.entries import check_entries, sketches
 from skipping.stores.fields import KEPT
 from skipping.stores.folder import log, upkeep
 from skipping.stores.folder.log import RECORD, Checkpoint, Commit, Manifest, Part, Ranges, Segment
-from skipping.stores.folder.objects import Objects, get_all, is_forked, require_process
+from skipping.stores.folder.objects import (
+    Objects,
+    get_all,
+    in_parallel,
+    is_forked,
+    require_process,
+)
 from skipping.stores.folder.replica import IDENTITIES, Overtaken, Position, Replica
 from skipping.stores.folder.segments import MOST_PART, read_part, write_segments
 from skipping.stores.fork_safety import Lock
 from skipping.stores.index_record import RecordStore
 from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite.index_rows import IndexRow
+from skipping.stores.untrusted import INVALID
 
 _log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 REPLICA_MAX_BYTES = 32 << 30
 """Default size of a replica above which queries load no further sketches into it."""
 
@@ -45,7 +54,10 @@ _PATIENCE = 60.0  # seconds in which a writer tries to get a commit into the log
 _PAUSE = 0.05  # maximum of seconds between attempts: in a longer pause others commit a lot
 _RECENT = 1.0  # seconds for which a statement need not read the log again, as it wrote or read it
 _AHEAD = 8  # commits that are read at once
+_ATTEMPTS = 5  # to load objects while another process empties the replica
 _UPLOADS = 8  # at once
+_AT_ONCE = 64 << 20  # bytes of objects, or of their tables, that are loaded together
+_LONGEST = 12 * 3_600.0  # seconds between the first object of a write and its commit
 _SHARE = 0.5  # of the remaining time that a query waits for missing sketches
 
 
@@ -79,7 +91,9 @@ class FolderStore(RecordStore[IndexRow]):
         self._flights = SingleFlight[bool]()
         self._exists = False
         self._loaded: set[tuple[IndexId, str]] = set()  # since the log was read last
-        self._read_at = -float("inf")
+        self._lacking: set[tuple[IndexId, str]] = set()  # since then, too
+        self._start: str | None = None  # of the replica whose position was confirmed
+        self._read_at = self._tried_at = -float("inf")
         self._confirmed_at = -float("inf")
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -142,28 +156,25 @@ class FolderStore(RecordStore[IndexRow]):
         except StoreError:  # maybe not according to the newest commit
             self._follow()
             self._replica.read(index).require_writable(revision, token)
-        add, tables = list[Segment](), dict[str, pa.Table]()
+        add, tables, began = list[Segment](), dict[str, pa.Table](), _now()
         for segment, of_parts in self._upload(entries):
             add.append(segment)
             tables |= of_parts
 
         def make(position: Position | None) -> Commit | None:
             self._replica.read(index).require_writable(revision, token)
+            _require_recent(began)
             return _commit(position, index, add=tuple(add)) if add else None
 
         self._append(make, tables)
 
     def remove(self, index: IndexId, ordinals: pa.Array) -> None:
-        self._ensure(index, [IDENTITIES])
-
         def make(position: Position | None) -> Commit | None:
-            if any(self._missing(index, [IDENTITIES])):
-                raise self._lacks_objects(index)
             there = self._replica.catalogue(index).files["ordinal"].to_numpy()
             gone = np.intersect1d(there, ordinals.to_numpy())
             return _commit(position, index, removed=_ranges(gone)) if len(gone) else None
 
-        self._append(make)
+        self._load_and_run(index, [IDENTITIES], lambda: self._append(make))
 
     def erase(self, index: IndexId) -> None:
         def make(position: Position | None) -> Commit | None:
@@ -204,13 +215,19 @@ class FolderStore(RecordStore[IndexRow]):
     ) -> Catalogue:
         self._refresh(timeout)
         wanted = [IDENTITIES, *sketches(fields)]
-        if timeout is None:
-            self._ensure(index, wanted)
-        elif not self._load_within(index, wanted, timeout):
-            raise StoreError(f"{self.location} did not answer within {timeout} s")
-        return self._replica.catalogue(
-            index, since=since, fields=fields, timeout=timeout, on_progress=on_progress
+        read = partial(
+            self._replica.catalogue,
+            index,
+            since=since,
+            fields=fields,
+            timeout=timeout,
+            on_progress=on_progress,
         )
+        if timeout is None:
+            return self._load_and_run(index, wanted, read)
+        if not self._load_within(index, wanted, timeout):
+            raise StoreError(f"{self.location} did not answer within {timeout} s")
+        return read()
 
     def size(self, index: IndexId) -> int | None:
         """Return the bytes of the index's objects."""
@@ -220,8 +237,7 @@ class FolderStore(RecordStore[IndexRow]):
 
     def ordinals(self, index: IndexId, files: pa.Table) -> pa.Array:
         self._refresh(None)
-        self._ensure(index, [IDENTITIES])
-        return self._replica.ordinals(index, files)
+        return self._load_and_run(index, [IDENTITIES], lambda: self._replica.ordinals(index, files))
 
     def entries(self, index: IndexId) -> Iterator[pa.Table]:
         self._refresh(None)
@@ -283,7 +299,7 @@ class FolderStore(RecordStore[IndexRow]):
         elif self._ttl == 0 or age == float("inf"):
             if self._flights.result("follow", self._follow, timeout=timeout) is None:
                 raise StoreError(f"{self.location} did not answer within {timeout} s")
-        elif age > self._ttl:
+        elif min(age, time.monotonic() - self._tried_at) > self._ttl:
             self._flights.result("follow", self._follow, timeout=0)
         self._exists = self._exists or self._replica.position() is not None
         if not self._exists:
@@ -293,9 +309,14 @@ class FolderStore(RecordStore[IndexRow]):
     def _follow(self) -> bool:
         """Apply the commits that the replica does not have."""
         with self._lock:
-            self._loaded.clear()
+            self._tried_at = time.monotonic()
+            self._reset_loading()
             self._advance()
         return True
+
+    def _reset_loading(self) -> None:
+        self._loaded.clear()
+        self._lacking.clear()
 
     def _advance(self) -> None:
         try:
@@ -322,37 +343,50 @@ class FolderStore(RecordStore[IndexRow]):
                     self._read_at = time.monotonic()
                     return
                 commit = Commit.parse(data, version)
-                self._replica.apply(commit, self._read_parts(commit))
+                is_applied = self._replica.apply(commit, self._read_parts(commit))
                 position = self._replica.position()
-                if position is None or position.version != version:
+                if position is None or (position.version, position.commit) != (version, commit.id):
                     break  # another process follows with this replica, too
+                if is_applied:
+                    self._start = position.start
             ahead = _AHEAD
 
     def _confirm(self, position: Position | None) -> Position | None:
         """Return the position if the log still has its commit; else start again."""
-        if _now() - self._confirmed_at < _CONFIRMED:
+        is_mine = position is not None and position.start == self._start
+        if is_mine and _now() - self._confirmed_at < _CONFIRMED:
             return position
         if position is None or not self._is_logged(position.version, position.commit):
             position = self._restart()
         self._confirmed_at = _now()
+        self._start = None if position is None else position.start
         return position
 
     def _restart(self) -> Position | None:
         """Continue after the newest checkpoint, or from the beginning of the log."""
-        hint = self._objects.get(log.HINT, most=log.MOST_COMMIT)
-        checkpoint = None
-        if hint is not None:
-            version = log.parse_hint(hint)
+        version, checkpoint = self._newest_checkpoint(), None
+        if version is not None:
             data = self._objects.get(log.checkpoint_name(version), most=log.MOST_COMMIT)
             if data is None:
                 raise Damaged(f"the store {self.location} lacks its checkpoint {version}")
             checkpoint = Checkpoint.parse(data, version)
         if checkpoint is not None or self._replica.position() is not None:
             self._replica.restart(checkpoint)
+            self._reset_loading()
         return self._replica.position()
 
+    def _newest_checkpoint(self) -> int | None:
+        hint = self._objects.get(log.HINT, most=log.MOST_COMMIT)
+        if hint is not None:
+            return log.parse_hint(hint)
+        if self._objects.get(log.commit_name(1), most=log.MOST_COMMIT) is not None:
+            return None
+        # The hint may be lost: a store that began again from commit 1 would hide what is there.
+        found = (log.version_of(each.name) or (0, False) for each in self._objects.list("log/"))
+        return max((version for version, is_checkpoint in found if is_checkpoint), default=None)
+
     def _read_parts(self, commit: Commit) -> dict[str, pa.Table]:
-        """Read the objects of a commit that the replica needs now."""
+        """Read objects of a commit that the replica needs; the others are loaded when used."""
         if not commit.add or commit.merged:
             return {}
         progress, can_load = self._replica.progress(commit.index), self._can_load()
@@ -362,7 +396,12 @@ class FolderStore(RecordStore[IndexRow]):
             for part in segment.parts
             if progress.needs(part) and (can_load or part.identities)
         ]
-        return self._read_objects(wanted)
+        try:
+            return next(self._read_objects(wanted), {})
+        except StoreError as error:
+            # The commit is applied nevertheless: other indexes need what follows it.
+            _log.info("objects of commit %d are not loaded: %s", commit.version, error)
+            return {}
 
     def _can_load(self) -> bool:
         """Return whether the replica may grow by sketches; warn once when it becomes full."""
@@ -376,18 +415,30 @@ class FolderStore(RecordStore[IndexRow]):
             )
         return not self._is_full
 
-    def _read_objects(self, wanted: Sequence[tuple[int, Part]]) -> dict[str, pa.Table]:
-        """Read objects; those that are gone or invalid are left out."""
-        found = get_all(self._objects, {part.name: MOST_PART for _, part in wanted})
-        tables = {}
-        for rows, part in wanted:
-            data = found[part.name]
-            try:
-                if data is not None:
-                    tables[part.name] = read_part(part, data, rows)
-            except Damaged as error:
-                _log.warning("store=%s %s", self.location, error)
-        return tables
+    def _read_objects(self, wanted: Sequence[tuple[int, Part]]) -> Iterator[dict[str, pa.Table]]:
+        """Read objects, some at a time; those that are gone or invalid are left out."""
+        tables, size = dict[str, pa.Table](), 0
+        for some in _groups(wanted):
+            found = in_parallel(self._read_object, [part for _, part in some])
+            for (rows, part), data in zip(some, found, strict=True):
+                try:
+                    if data is not None:
+                        tables[part.name] = read_part(part, data, rows)
+                        size += tables[part.name].nbytes
+                except Damaged as error:
+                    _log.warning("store=%s %s", self.location, error)
+                if size > _AT_ONCE:
+                    yield tables
+                    tables, size = {}, 0
+        if tables:
+            yield tables
+
+    def _read_object(self, part: Part) -> bytes | None:
+        try:
+            return self._objects.get(part.name, most=min(part.bytes, MOST_PART))
+        except Damaged as error:
+            _log.warning("store=%s %s", self.location, error)
+            return None
 
     def _missing(
         self, index: IndexId, wanted: Collection[str] | None
@@ -401,8 +452,15 @@ class FolderStore(RecordStore[IndexRow]):
         """Do what `_ensure` does, in the background after this time; return whether it is done."""
         if all((index, name) in self._loaded for name in wanted):
             return True
-        work = partial(self._ensure, index, wanted)
-        return bool(self._flights.result(("load", index, *wanted), work, timeout=seconds))
+        if any((index, name) in self._lacking for name in wanted):
+            raise self._lacks_objects(index)
+        key, work = ("load", index, *wanted), partial(self._ensure, index, wanted)
+        if any(self._missing(index, wanted)):
+            return bool(self._flights.result(key, work, timeout=seconds))
+        # Noting that they are in use can wait for a writer of this host, a query does not.
+        with suppress(StoreError):
+            self._flights.result(key, work, timeout=0)
+        return True
 
     def _ensure(self, index: IndexId, wanted: Collection[str] | None) -> bool:
         """Load the objects of these sketches, and keep them up to date; raise StoreError."""
@@ -415,16 +473,42 @@ class FolderStore(RecordStore[IndexRow]):
             self._loaded |= {(index, name) for name in used}
             return True
         with self._lock:
-            for attempt in range(2):
-                missing = list(self._missing(index, wanted))
-                tables = self._read_objects(missing)
-                self._replica.load(index, tables)
-                if len(tables) == len(missing):
-                    return True
-                if attempt == 0:  # merged and collected since: the log names others
-                    self._restart()
-                    self._advance()
+            lacking = self._load(index, wanted)
+            if lacking:  # maybe merged and collected since: then the log names others
+                self._confirmed_at = -float("inf")
+                self._advance()
+                if lacking != list(self._missing(index, wanted)):
+                    lacking = self._load(index, wanted)
+            if not lacking:
+                return True
+            of = {*(name for _, part in lacking for name in part.sketches)}
+            if any(part.identities for _, part in lacking):
+                of.add(IDENTITIES)
+            self._lacking |= {(index, name) for name in of}
         raise self._lacks_objects(index)
+
+    def _load_and_run(
+        self, index: IndexId, wanted: Collection[str], work: Callable[[], _Result]
+    ) -> _Result:
+        """Return the result of work that needs these sketches.
+
+        Another process can empty the replica meanwhile; then the work is done again.
+        """
+        for _ in range(_ATTEMPTS):
+            self._ensure(index, wanted)
+            before = self._replica.position()
+            result = work()
+            after = self._replica.position()
+            is_same = before is not None and after is not None and before.start == after.start
+            if is_same and not any(self._missing(index, wanted)):
+                return result
+        raise StoreError(f"the replica {self._path} was emptied by another process: try again")
+
+    def _load(self, index: IndexId, wanted: Collection[str] | None) -> list[tuple[int, Part]]:
+        """Load the objects of these sketches; return those that are gone or invalid."""
+        for tables in self._read_objects(list(self._missing(index, wanted))):
+            self._replica.load(index, tables)
+        return list(self._missing(index, wanted))
 
     def _lacks_objects(self, index: IndexId) -> Damaged:
         return Damaged(
@@ -462,12 +546,18 @@ class FolderStore(RecordStore[IndexRow]):
         """
         patience = _PATIENCE if timeout is None else timeout
         deadline, pause, is_newest = time.monotonic() + patience, 0.005, False
+
+        def make_here(position: Position | None) -> Commit | None:
+            if position is not None and position.start != self._start:
+                raise Overtaken  # another process lets the replica follow another log
+            return make(position)
+
         with self._lock:
             if self._replica.position() is None or _now() - self._confirmed_at > _CONFIRMED:
                 self._advance()
         while True:
             try:
-                commit = self._replica.publish(make, tables or {}, self._create, wait=timeout)
+                commit = self._replica.publish(make_here, tables or {}, self._create, wait=timeout)
                 self._read_at = time.monotonic() if commit is not None else self._read_at
                 break
             except Conflict:
@@ -483,22 +573,30 @@ class FolderStore(RecordStore[IndexRow]):
                 pause = min(2 * pause, _PAUSE)
             self._follow()
         if commit is not None and commit.version % upkeep.CHECKPOINT == 0:
-            self._maintain()
+            if timeout is None:
+                self._maintain()
+            else:  # such as a lease, which may expire while its holder waits
+                self._flights.result("maintain", self._maintain, timeout=0)
 
-    def _maintain(self) -> None:
+    def _maintain(self) -> bool:
         """Merge small segments, write a checkpoint, delete old objects; log errors only."""
         try:
             made = self._replica.checkpoint()
             for index, (_, manifest) in () if made is None else made.indexes.items():
-                if chosen := upkeep.segments_to_merge(manifest):
-                    self._merge(index, manifest, chosen)
+                try:
+                    if chosen := upkeep.segments_to_merge(manifest):
+                        self._merge(index, manifest, chosen)
+                except (StoreError, *INVALID) as error:
+                    _log.warning("index %s is not merged: %s", index, error)
             made = upkeep.checkpoint(self._objects, self._replica)
             if made is not None:
                 upkeep.collect(self._objects, made)
-        except StoreError as error:
+        except (StoreError, *INVALID) as error:
             _log.warning("the store is not maintained: store=%s error=%s", self.location, error)
+        return True
 
     def _merge(self, index: IndexId, manifest: Manifest, chosen: Sequence[Segment]) -> None:
+        began = _now()
         entries = upkeep.merge(self._objects, manifest, chosen)
         add = tuple(segment for segment, _ in self._upload(entries))
         ids = tuple(each.id for each in chosen)
@@ -509,13 +607,14 @@ class FolderStore(RecordStore[IndexRow]):
                 now.removed != manifest.removed
             ):
                 return None  # the next checkpoint tries again
+            _require_recent(began)
             return _commit(position, index, add=add, merged=ids)
 
         self._append(make)
 
     def _create(self, commit: Commit) -> bool:
         """Write a commit; return False if another writer has written this version."""
-        name, data = log.commit_name(commit.version), commit.to_bytes()
+        name, data = log.commit_name(commit.version), log.require_size(commit.to_bytes())
         try:
             is_written = self._objects.create(name, data) or self._is_logged(
                 commit.version, commit.id
@@ -544,6 +643,25 @@ class FolderStore(RecordStore[IndexRow]):
         """Return whether the commit with this id is in the log at a version."""
         data = self._objects.get(log.commit_name(version), most=log.MOST_COMMIT)
         return data is not None and Commit.parse(data, version).id == id
+
+
+def _groups(wanted: Sequence[tuple[int, Part]]) -> Iterator[Sequence[tuple[int, Part]]]:
+    """Divide objects into groups of at most _AT_ONCE bytes, or of one object."""
+    some, size = list[tuple[int, Part]](), 0
+    for rows, part in wanted:
+        if some and size + part.bytes > _AT_ONCE:
+            yield some
+            some, size = [], 0
+        some.append((rows, part))
+        size += part.bytes
+    if some:
+        yield some
+
+
+def _require_recent(began: float) -> None:
+    """Raise StoreError if new objects may have been collected before their commit."""
+    if _now() - began > _LONGEST:
+        raise StoreError("the write took too long, or its host was suspended: try again")
 
 
 def _now() -> float:

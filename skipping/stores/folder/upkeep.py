@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
 from providers.errors import Damaged, StoreError, first_line
 from skipping.stores import IDENTITY
-from skipping.stores.entries import ORDINALS, check_entries
+from skipping.stores.entries import ORDINALS, PORTION, check_entries
 from skipping.stores.folder import log
 from skipping.stores.folder.log import Checkpoint, Manifest, Segment
-from skipping.stores.folder.objects import Objects, get_all
+from skipping.stores.folder.objects import Listed, Objects, get_all
 from skipping.stores.folder.replica import Replica, within
-from skipping.stores.folder.segments import MOST_PART, read_part
+from skipping.stores.folder.segments import read_part
 from skipping.stores.memory.entries import fill_sketches, place_entries
 
 CHECKPOINT = 64
@@ -27,6 +28,7 @@ RETENTION = timedelta(days=1)
 It is longer than any write between its first object and its commit.
 """
 
+_FOLDERS = ("log/", "data/", "probe/", "drafts/")
 _MANY = 8  # segments before they are merged
 _FEW_ROWS = 1_000
 _MOST_MERGED = 64 << 20  # bytes
@@ -58,7 +60,7 @@ def checkpoint(objects: Objects, replica: Replica) -> Checkpoint | None:
     made = replica.checkpoint()
     if made is not None:
         # Checkpoints of one version are equal. `create` may leave none (see `_upload`).
-        objects.replace(made.name, made.to_bytes())
+        objects.replace(made.name, log.require_size(made.to_bytes()))
         objects.replace(log.HINT, log.hint_of(made))
     return made
 
@@ -90,7 +92,7 @@ def _fit(segments: tuple[Segment, ...]) -> bool:
 
 def merge(objects: Objects, manifest: Manifest, chosen: Sequence[Segment]) -> pa.Table:
     """Return the entries of some segments without the removed ones; raise Damaged."""
-    wanted = {part.name: MOST_PART for each in chosen for part in each.parts}
+    wanted = {part.name: part.bytes for each in chosen for part in each.parts}
     found = get_all(objects, wanted)
     merged = IDENTITY.empty_table()
     for segment in chosen:
@@ -108,6 +110,8 @@ def merge(objects: Objects, manifest: Manifest, chosen: Sequence[Segment]) -> pa
             for name in table.schema.names[1:]:
                 whole = whole.append_column(name, table[name])
         assert whole is not None
+        if merged.nbytes + whole.nbytes > PORTION:
+            raise Damaged(f"{segment.id} unpacks to more bytes than are merged")
         gone = within(whole["ordinal"].to_numpy(), manifest.removed)
         new = check_entries(whole.filter(pa.array(~gone)))
         old = len(merged)
@@ -117,19 +121,46 @@ def merge(objects: Objects, manifest: Manifest, chosen: Sequence[Segment]) -> pa
 
 
 def collect(objects: Objects, made: Checkpoint) -> int:
-    """Delete unused objects older than RETENTION; return their number."""
+    """Delete unused objects older than RETENTION; return their number.
+
+    Nothing is deleted if this process was suspended since it made the checkpoint: what is live now
+    may not be in it. Only names that a release writes are deleted, because the folder may be the
+    root of a bucket with other data.
+    """
     live = frozenset[str]().union(*(manifest.names for _, manifest in made.indexes.values()))
     last = log.commit_name(made.version)
-    listed = [each for folder in ("log/", "data/", "probe/") for each in objects.list(folder)]
+    listed = [each for folder in _FOLDERS for each in objects.list(folder) if log.is_own(each.name)]
     # The present by the clock of the storage: the checkpoint was written just now.
     now = next((each.modified for each in listed if each.name == made.name), None)
-    gone = [
+    if now is None or _is_overtaken(objects, made, listed, now):
+        return 0
+    # Sorted: if this ends halfway, a commit is followed by all later ones, or it is deleted, too.
+    gone = sorted(
         each.name
         for each in listed
-        if now is not None and now - each.modified > RETENTION
+        if now - each.modified > RETENTION
         if each.name not in live and each.name != log.HINT
         if not (each.name.startswith("log/") and each.name >= last)
-    ]
+    )
     if gone:
         objects.delete(gone)
     return len(gone)
+
+
+def _is_overtaken(
+    objects: Objects, made: Checkpoint, listed: Sequence[Listed], now: datetime
+) -> bool:
+    """Return whether others went on for long since a checkpoint; name the newest one again."""
+    newest, is_overtaken = made.version, True
+    for each in listed:
+        version, is_checkpoint = log.version_of(each.name) or (0, False)
+        if version == made.version and not is_checkpoint:
+            is_overtaken = False  # its commit was not collected
+    for each in listed:
+        version, is_checkpoint = log.version_of(each.name) or (0, False)
+        if version > made.version:
+            is_overtaken |= is_checkpoint or now - each.modified > RETENTION / 2
+            newest = max(newest, version) if is_checkpoint else newest
+    if newest > made.version:
+        objects.replace(log.HINT, log.hint_of(replace(made, version=newest)))
+    return is_overtaken

@@ -253,7 +253,11 @@ def test_staged_files_of_killed_writers_are_deleted(url: str) -> None:
     fill(one, bounds([1, 2]))
     folder = Path(url.removeprefix("file://"))
     # As Rust's object_store leaves them.
-    staged = [folder / "log/0000000009.json#1", folder / "data/00.arrow#1", folder / "log/new#2"]
+    staged = [
+        folder / "log/0000000009.json#1",
+        folder / f"data/{'0' * 32}.arrow#1",
+        folder / f"log/{'1' * 10}.json#2",
+    ]
     past = time.time() - 2 * upkeep.RETENTION.total_seconds()
     for path in staged:
         path.write_bytes(b"half")
