@@ -310,14 +310,13 @@ def test_a_change_is_a_request_and_one_for_entries(url: str) -> None:
 
 
 def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = driver(url, "one"), driver(url, "other", ttl=0.05)
+    one, other = driver(url, "one"), driver(url, "other", ttl=60.0)
     fill(one, bounds([1, 20]))
     assert len(other.catalogue("i").files) == 2
     warm = FieldCompare("low", ">", 10, "s1")
     for _ in range(2):
         assert ask(other, warm) == [0]
     with monkeypatch.context() as patched:
-        patched.setattr(other, "_ttl", 60.0)
         for name in ("position", "progress"):
             patched.setattr(Replica, name, None)
         assert ask(other, warm) == [0]
