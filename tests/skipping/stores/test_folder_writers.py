@@ -70,7 +70,7 @@ def test_killed_writers_leave_nothing_half_visible(url: str, tmp_path: Path, kil
                 name, replica = f"w{killed}-{host}", tmp_path / f"host{host}.sqlite"
                 outputs[host] = tmp_path / f"{name}.out"
                 given = outputs[host], url, replica, name
-                running[host] = context.Process(target=to_file, args=given)
+                running[host] = context.Process(target=to_file, args=given, daemon=True)
                 running[host].start()
         host = drawn.randrange(4)
         if drawn.random() < 0.9:  # else it is still starting
