@@ -457,6 +457,9 @@ class FolderStore(RecordStore[IndexRow]):
         key, work = ("load", index, *wanted), partial(self._ensure, index, wanted)
         if any(self._missing(index, wanted)):
             return bool(self._flights.result(key, work, timeout=seconds))
+        if self._replica.progress(index).in_use.issuperset(wanted):
+            self._loaded |= {(index, name) for name in wanted}
+            return True
         # Noting that they are in use can wait for a writer of this host, a query does not.
         with suppress(StoreError):
             self._flights.result(key, work, timeout=0)
