@@ -1,4 +1,4 @@
-"""All that an SQLite store keeps of live files, to compare with an index built from scratch."""
+"""All that SQLite or a folder keeps of live files, to compare with an index built from scratch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from skipping import SkippingIndex
 from skipping.indexing.column_sync import current_columns
 from skipping.stores import identities
+from skipping.stores.folder.store import FolderStore
 from skipping.stores.sqlite.store import SqliteStore
 
 Export = list[tuple[Any, ...]]
@@ -19,7 +20,7 @@ Export = list[tuple[Any, ...]]
 def export(index: SkippingIndex) -> Export:
     """Of each live file its identity, its partition and what the current sketches say, sorted."""
     store = index.store
-    assert isinstance(store, SqliteStore)
+    assert isinstance(store, SqliteStore | FolderStore)
     names = {
         f"s{indexed.number}": f"{indexed.name} {indexed.kind}"
         for indexed, _ in current_columns(index.definition, index.table.columns())
