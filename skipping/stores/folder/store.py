@@ -66,9 +66,9 @@ class FolderStore(RecordStore[IndexRow]):
 
     Queries see changes of other drivers `ttl` seconds later at most, and do not wait for them:
     the log is read in the background. Calls without a timeout read it first, at most once a second
-    (unless `ttl` is less). `kept` limits the
-    cache of fields, in bytes. Once the replica has more than `replica_max_bytes`, queries do not
-    load objects that have only sketches: those are unknown.
+    (unless `ttl` is less). `kept` limits the cache of fields, in bytes. Once the replica has more
+    than `replica_max_bytes`, queries do not load objects that have only sketches: those are
+    unknown.
     """
 
     def __init__(

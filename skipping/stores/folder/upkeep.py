@@ -151,16 +151,16 @@ def _is_overtaken(
     objects: Objects, made: Checkpoint, listed: Sequence[Listed], now: datetime
 ) -> bool:
     """Return whether others went on for long since a checkpoint; name the newest one again."""
-    newest, is_overtaken = made.version, True
-    for each in listed:
-        version, is_checkpoint = log.version_of(each.name) or (0, False)
-        if version == made.version and not is_checkpoint:
-            is_overtaken = False  # its commit was not collected
-    for each in listed:
-        version, is_checkpoint = log.version_of(each.name) or (0, False)
-        if version > made.version:
-            is_overtaken |= is_checkpoint or now - each.modified > RETENTION / 2
-            newest = max(newest, version) if is_checkpoint else newest
+    numbered = [(found, each) for each in listed if (found := log.version_of(each.name))]
+    newest = max(version for (version, is_checkpoint), _ in numbered if is_checkpoint)
     if newest > made.version:
         objects.replace(log.HINT, log.hint_of(replace(made, version=newest)))
-    return is_overtaken
+    was_collected = (made.version, False) not in [found for found, _ in numbered]
+    return (
+        was_collected
+        or newest > made.version
+        or any(
+            version > made.version and now - each.modified > RETENTION / 2
+            for (version, _), each in numbered
+        )
+    )
