@@ -291,7 +291,7 @@ def test_a_folder_that_was_made_again_is_read_again(url: str, tmp_path: Path) ->
     again = driver(url, "again")
     fill(again, bounds([5]), index="j")
     # As after ten minutes.
-    other._confirmed_at = one._confirmed_at = -1e9
+    other._follower._confirmed_at = one._follower._confirmed_at = -1e9
     assert state_of(other) == state_of(again) == state_of(one)
 
 
@@ -315,7 +315,8 @@ def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.Monk
     assert len(other.catalogue("i").files) == 2
     warm = FieldCompare("low", ">", 10, "s1")
     deadline = time.monotonic() + 60
-    while ("i", "s1") not in other._loaded:  # the first lookup notes in background what it uses
+    # The first lookup notes in background what it uses.
+    while ("i", "s1") not in other._follower._loaded:
         assert time.monotonic() < deadline
         assert ask(other, warm) == [0]
     with monkeypatch.context() as patched:
@@ -323,7 +324,7 @@ def test_a_warm_lookup_reads_the_replica_once(url: str, monkeypatch: pytest.Monk
             patched.setattr(Replica, name, None)
         assert ask(other, warm) == [0]
     one.write("i", entries(one.reserve("i", 1), bounds([5])), revision=1)
-    other._read_at -= 1  # a second later
+    other._follower._read_at -= 1  # a second later
     assert len(other.catalogue("i").files) == 3
     assert ask(other, warm) == [0, 2]
 
@@ -340,7 +341,7 @@ def test_commit_after_a_long_suspension_is_taken_back(url: str) -> None:
                 folder = Path(url.removeprefix("file://"))
                 for path in (folder / "log").iterdir():
                     path.unlink()
-                store._confirmed_at -= 86_400
+                store._follower._confirmed_at -= 86_400
             return super().create(name, data)
 
     fill(driver(url, "one"), bounds([1, 2]))
@@ -415,7 +416,7 @@ def test_a_forged_commit_leaves_what_was_there(url: str, wrong: bytes | dict[str
     with pytest.raises(StoreError):
         one.definitions()
     warm = driver(url, "one", ttl=60)
-    warm._read_at = time.monotonic()
+    warm._follower._read_at = time.monotonic()
     assert ask(warm, FieldCompare("low", ">", 1, "s1")) == [0]
 
 
@@ -526,7 +527,7 @@ def test_queries_do_not_wait_for_the_log(url: str) -> None:
         assert len(other.definitions(timeout=60)) == 1
         assert ask(other, FieldCompare("low", ">", 1, "s1")) == [0]
     assert objects.requests == []
-    other._read_at -= 1
+    other._follower._read_at -= 1
     assert len(other.definitions()) == 1, "a command reads the log, unless it was read just now"
     assert len(objects.requests) == 1
 
@@ -599,7 +600,7 @@ def test_refresh_sends_six_requests(url: str, tmp_path: Path) -> None:
     objects = Failing(ObstoreObjects(url))
     store = driver(url, objects=objects, ttl=60)
     SkippingIndex.create(add(0), "id MIN_MAX, name VALUE_LIST", store=store)
-    store._read_at = -1e9  # a minute later
+    store._follower._read_at = -1e9  # a minute later
     for n in range(1, 11):
         table = add(n)
     objects.requests.clear()

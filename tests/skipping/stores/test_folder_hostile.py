@@ -18,7 +18,7 @@ from providers.errors import StoreError
 from providers.index_predicate import FieldCompare
 from skipping.model.lease import Lease
 from skipping.stores.folder import log, upkeep
-from skipping.stores.folder import store as store_module
+from skipping.stores.folder.follower import boot_time
 from skipping.stores.folder.objects import ObstoreObjects, local_folder
 from skipping.stores.folder.replica import IDENTITIES
 from skipping.stores.folder.segments import write_segments
@@ -262,7 +262,7 @@ def test_a_host_suspended_in_maintenance_does_not_set_readers_back(
         other.reserve("i", 1)
     # It wakes up.
     monkeypatch.setattr(one._replica, "checkpoint", lambda: made)
-    one._maintain()
+    one._writer.maintain()
     cold = driver(url, "cold")
     assert state_of(cold) == state_of(other)
     assert cold.reserve("i", 1).start == 2 + 2 * upkeep.CHECKPOINT
@@ -305,9 +305,8 @@ def test_a_host_suspended_before_its_commit_writes_again(
     fill(one, bounds([1, 2]))
     (ordinal,) = one.reserve("i", 1)
     passed = 0.0
-    now = store_module._now
-    monkeypatch.setattr(store_module, "_now", lambda: now() + passed)
-    upload = one._upload
+    monkeypatch.setattr("skipping.stores.folder.writer.boot_time", lambda: boot_time() + passed)
+    upload = one._writer.upload
 
     def suspend(given: pa.Table) -> Any:
         nonlocal passed
@@ -315,10 +314,10 @@ def test_a_host_suspended_before_its_commit_writes_again(
         passed = DAYS
         (folder_of(url) / one_part(url)).unlink()
 
-    monkeypatch.setattr(one, "_upload", suspend)
+    monkeypatch.setattr(one._writer, "upload", suspend)
     with pytest.raises(StoreError, match="try again"):
         one.write("i", entries([ordinal], bounds([5])), revision=1)
-    monkeypatch.setattr(one, "_upload", upload)
+    monkeypatch.setattr(one._writer, "upload", upload)
     one.write("i", entries([ordinal], bounds([5])), revision=1)
     assert len(driver(url, "cold").catalogue("i").files) == 3
 
@@ -433,7 +432,7 @@ def test_a_replica_that_another_process_empties_is_loaded_again(
     one, other = driver(url, "one"), driver(url, "one")
     fill(one, bounds([1, 20]))
     checkpoint = one._replica.checkpoint()
-    ensure, emptied = one._ensure, list[bool]()
+    ensure, emptied = one._follower.ensure, list[bool]()
 
     def empty_once(index: str, wanted: Any) -> bool:
         found = ensure(index, wanted)
@@ -442,7 +441,7 @@ def test_a_replica_that_another_process_empties_is_loaded_again(
             other._replica.restart(checkpoint)
         return found
 
-    monkeypatch.setattr(one, "_ensure", empty_once)
+    monkeypatch.setattr(one._follower, "ensure", empty_once)
     if call == "catalogue":
         assert len(one.catalogue("i").files) == 2
     elif call == "ordinals":
@@ -468,7 +467,7 @@ def test_objects_are_loaded_some_at_a_time(url: str, monkeypatch: pytest.MonkeyP
         load(index, tables)
 
     monkeypatch.setattr(other._replica, "load", spy)
-    monkeypatch.setattr("skipping.stores.folder.store._AT_ONCE", 1 << 18)
+    monkeypatch.setattr("skipping.stores.folder.follower._AT_ONCE", 1 << 18)
     assert state_of(other) == state_of(one)
     assert max(sizes) < 1 << 19
     assert IDENTITIES in other._replica.progress("i").in_use
