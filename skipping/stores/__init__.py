@@ -70,12 +70,12 @@ def find_identities(files: pa.Table, among: pa.Table) -> pa.Array:
     >>> find_identities(some.slice(1), some).to_pylist()
     [1]
     """
-    found = pc.index_in(_to_keys(files), value_set=_to_keys(among).combine_chunks())
+    found = pc.index_in(identity_keys(files), value_set=identity_keys(among).combine_chunks())
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
-def _to_keys(files: pa.Table) -> pa.ChunkedArray:
-    """Return each identity as one text. Texts are equal only for equal identities."""
+def identity_keys(files: pa.Table) -> pa.ChunkedArray:
+    """Return each file's identity as one text. Texts are equal only for equal identities."""
     size, stamp, path = (files[name].cast(pa.large_string()) for name in ("size", "stamp", "path"))
     space = pa.scalar(" ", pa.large_string())
     return pc.binary_join_element_wise(size, pc.fill_null(stamp, "-"), path, space)

@@ -158,7 +158,7 @@ class Replica(SqliteStore):
                 for name, data in connection.execute("SELECT name, data FROM replica")
                 if name
             }
-            for table in ("index_", "entry", "run", "block", "replica"):
+            for table in ("index_", "run", "block", "replica"):
                 connection.execute(f"DELETE FROM {table}")
             if checkpoint is None:
                 return

@@ -1,13 +1,14 @@
 """Write entries into the parts of an index in an SQLite store, and read them back.
 
-The table ``entry`` only maps identities to ordinals, so that each file gets one. Tests read the
-parts (`fields`, `inverted_index`, `bit_slices`).
+Tests read the parts (`fields`, `inverted_index`, `bit_slices`). Only writes read the part of the
+identities' hashes, so that each file gets one ordinal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TypeAlias
 
 import numpy as np
@@ -15,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from providers.errors import Damaged
-from skipping.stores import IDENTITY, Generation, Identity, find_identities, identities
+from skipping.stores import IDENTITY, Generation, find_identities, identities, identity_keys
 from skipping.stores.entries import TYPES, declare_fields, is_scalar, place_rows, portions, sketches
 from skipping.stores.epochs import next_generation
 from skipping.stores.sqlite.bit_slices import insert_bytes, sweep_bytes, values_of
 from skipping.stores.sqlite.fields import (
     FILES,
+    HASHES,
     REMOVED,
     append,
     ordinals_of,
@@ -30,15 +31,19 @@ from skipping.stores.sqlite.fields import (
     take_values,
 )
 from skipping.stores.sqlite.index_rows import IndexRow
-from skipping.stores.sqlite.inverted_index import insert_terms, postings_of, sweep_terms
+from skipping.stores.sqlite.inverted_index import (
+    insert_terms,
+    match_keys,
+    postings_of,
+    sweep_terms,
+)
 from skipping.stores.sqlite.segments import Parts, delete_orphans
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
-_VARIABLES = 500  # of one statement
 _FILES = 4_096  # in a table of complete entries, or more if they have less than
 _TOGETHER = 1 << 26  # bytes
-_RECLAIMED = 1_024  # blocks of some 16 KB, and entries
+_RECLAIMED = 1_024  # blocks of some 16 KB
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,7 @@ def add_sketches(parts: Parts, rows: pa.Table) -> IndexRow:
     `rows` has the column `ordinal` and fields of sketches. Rows without an entry are ignored.
     """
     ordinals = rows["ordinal"].to_numpy()
-    there = np.setdiff1d(ordinals_of(parts[FILES]), ordinals_of(parts[REMOVED]))
-    before = np.flatnonzero(np.isin(ordinals, there))
+    before = np.flatnonzero(np.isin(ordinals, _live_ordinals(parts)))
     placed = Placed(np.zeros(0, np.int64), before, parts.record.below)
     return _store(parts, rows, placed, next_generation(parts.record.generation))
 
@@ -82,8 +86,7 @@ def _store(parts: Parts, entries: pa.Table, placed: Placed, generation: Generati
 def remove_entries(parts: Parts, ordinals: pa.Array) -> IndexRow:
     """Remove entries; return the record to save."""
     record = parts.record
-    # A dropped index has no parts any more; `reclaim` deletes the rest of it.
-    if not record.dropped and len(gone := _take(parts, ordinals)):
+    if not record.dropped and len(gone := np.intersect1d(_live_ordinals(parts), ordinals)):
         generation = next_generation(record.generation)
         append(parts[REMOVED], pa.table({"ordinal": gone}), generation)
         record = record.with_generation(generation)
@@ -92,28 +95,32 @@ def remove_entries(parts: Parts, ordinals: pa.Array) -> IndexRow:
     return record
 
 
-def _find_entries(
-    parts: Parts, column: str, values: Sequence[int | str]
-) -> Iterator[tuple[int, Identity]]:
-    """Yield ordinal and identity of the entries with one of these ordinals or paths."""
-    # Without the hint SQLite scans all entries of the index.
-    hint = " INDEXED BY entry_identity" if column == "path" else ""
-    for start in range(0, len(values), _VARIABLES):
-        some = values[start : start + _VARIABLES]
-        places = ", ".join("?" * len(some))
-        for ordinal, *identity in parts.connection.execute(
-            f"SELECT ordinal, path, size, stamp FROM entry{hint}"
-            f" WHERE index_ = ? AND {column} IN ({places})",
-            (parts.record.id, *some),
-        ):
-            yield ordinal, tuple(identity)
-
-
 def find_holders(parts: Parts, files: pa.Table) -> pa.Array:
     """Return the ordinal of each file (path, size, stamp), or null."""
-    entries = _find_entries(parts, "path", files["path"].to_pylist())
-    found = {identity: ordinal for ordinal, identity in entries}
-    return pa.array([found.get(identity) for identity in identities(files)], pa.int64())
+    there = _entries_at(parts, _candidates(parts, _hashes(files)))
+    return there["ordinal"].combine_chunks().take(find_identities(files, there))
+
+
+def _hashes(files: pa.Table) -> Numbers:
+    """Return a number for each identity; few identities have equal numbers."""
+    keys = identity_keys(files).cast(pa.large_binary()).to_pylist()
+    return np.frombuffer(b"".join(blake2b(key, digest_size=8).digest() for key in keys), "<i8")
+
+
+def _candidates(parts: Parts, hashes: Numbers) -> Numbers:
+    """Return the ordinals of the entries with one of these hashes."""
+    found = match_keys(parts[HASHES], pa.int64(), pa.array(hashes), lambda: None)
+    return np.concatenate([np.zeros(0, np.int64), *found])
+
+
+def _entries_at(parts: Parts, ordinals: Numbers) -> pa.Table:
+    """Return the identities of the entries with one of these ordinals."""
+    if not len(ordinals):  # as for new files: reading the identities of all files takes long
+        return IDENTITY.empty_table()
+    files = table_of(parts[FILES])
+    there = files["ordinal"].to_numpy()
+    rows = np.isin(there, ordinals) & ~np.isin(there, ordinals_of(parts[REMOVED]))
+    return files.filter(pa.array(rows))
 
 
 def _place(parts: Parts, entries: pa.Table, generation: Generation) -> Placed:
@@ -122,45 +129,36 @@ def _place(parts: Parts, entries: pa.Table, generation: Generation) -> Placed:
     Raises StoreError for an ordinal that belongs to another file.
     """
     named, record = entries.select(IDENTITY.names), parts.record
-    ordinals, files = entries["ordinal"].to_pylist(), list(identities(entries))
-    used = [ordinal for ordinal in ordinals if ordinal < record.below]
-    owners = dict(_find_entries(parts, "ordinal", used))
-    holders = {i: o for o, i in _find_entries(parts, "path", entries["path"].to_pylist())}
-    gone = set(np.intersect1d(ordinals_of(parts[REMOVED]), ordinals).tolist())
-    rows = place_rows(ordinals, files, holders, owners, removed=gone, end=record.next)
-    created = [row for row in rows if ordinals[row] not in owners]
-    parts.connection.executemany(
-        "INSERT INTO entry (index_, ordinal, path, size, stamp) VALUES (?, ?, ?, ?, ?)",
-        ((record.id, ordinals[row], *files[row]) for row in created),
-    )
-    before = np.array([row for row in rows if ordinals[row] in owners], np.int64)
-    new = named.take(pa.array(created, pa.int64())).combine_chunks().sort_by("ordinal")
-    append(parts[FILES], new, generation)
-    _compare(parts, named.take(pa.array(before)))
-    below = 1 + new["ordinal"][-1].as_py() if len(new) else 0
-    return Placed(np.array(created, np.int64), before, max(record.below, below))
+    ordinals, hashes = entries["ordinal"].to_numpy(), _hashes(entries)
+    used = ordinals[ordinals < record.below]
+    there = _entries_at(parts, np.concatenate([_candidates(parts, hashes), used]))
+    is_new = not len(there) and not len(used) and len(np.unique(hashes)) == len(hashes)
+    if is_new and ordinals.max(initial=-1) < record.next:
+        placed = np.arange(len(entries))
+    else:
+        owners = dict(zip(there["ordinal"].to_pylist(), identities(there), strict=True))
+        rows = place_rows(
+            ordinals.tolist(),
+            list(identities(entries)),
+            {identity: ordinal for ordinal, identity in owners.items()},
+            owners,
+            removed=set(np.intersect1d(ordinals_of(parts[REMOVED]), used).tolist()),
+            end=record.next,
+        )
+        placed = np.array(rows, np.int64)
+    is_old = np.isin(ordinals[placed], there["ordinal"].to_numpy())
+    created = placed[~is_old]
+    created = created[np.argsort(ordinals[created])]
+    append(parts[FILES], named.take(pa.array(created)), generation)
+    ends = pa.array(np.arange(len(created) + 1, dtype=np.int32))
+    lists = pa.ListArray.from_arrays(ends, pa.array(hashes[created]))
+    insert_terms(parts[HASHES], generation, ordinals[created], lists)
+    below = 1 + ordinals[created].max(initial=-1)
+    return Placed(created, placed[is_old], max(record.below, int(below)))
 
 
-def _compare(parts: Parts, entries: pa.Table) -> None:
-    """Raise Damaged unless the part has the same identities: ``entry`` has no checksum."""
-    if len(entries):
-        files = table_of(parts[FILES])
-        at = find_identities(entries, files)
-        kept = files["ordinal"].combine_chunks().take(at)
-        if not entries["ordinal"].combine_chunks().equals(kept):
-            raise Damaged(
-                f"the ordinals of index {parts.record.index} are damaged: create it again"
-            )
-
-
-def _take(parts: Parts, ordinals: pa.Array) -> Numbers:
-    """Delete these ordinals from ``entry``; return those that existed, sorted."""
-    there = sorted({o for o, _ in _find_entries(parts, "ordinal", ordinals.to_pylist())})
-    parts.connection.executemany(
-        "DELETE FROM entry WHERE index_ = ? AND ordinal = ?",
-        ((parts.record.id, ordinal) for ordinal in there),
-    )
-    return np.array(there, np.int64)
+def _live_ordinals(parts: Parts) -> Numbers:
+    return np.setdiff1d(ordinals_of(parts[FILES]), ordinals_of(parts[REMOVED]))
 
 
 def _store_sketches(
@@ -204,16 +202,13 @@ def _sweep(parts: Parts) -> bool:
     Removed files are never reported, so their data is harmless. Rewriting all parts waits until
     more files were removed since the last sweep than are left.
     """
-    record = parts.record
-    (there,) = parts.connection.execute(
-        "SELECT count(*) FROM entry WHERE index_ = ?", (record.id,)
-    ).fetchone()
-    if len(ordinals_of(parts[REMOVED], since=record.swept)) <= there:
+    record, stay = parts.record, _live_ordinals(parts)
+    if len(ordinals_of(parts[REMOVED], since=record.swept)) <= len(stay):
         return False
-    stay = np.setdiff1d(ordinals_of(parts[FILES]), ordinals_of(parts[REMOVED]))
     live = BitMap(stay.astype(np.uint32))
     for name in (FILES, *sketches(list(record.fields))):
         replace_rows(parts[name], stay)
+    sweep_terms(parts[HASHES], pa.int64(), live)
     for name, spelled in record.fields.items():
         type = TYPES[spelled]
         if pa.types.is_list(type):
@@ -230,16 +225,7 @@ def term_type(type: pa.DataType) -> pa.DataType:
 
 def reclaim(parts: Parts) -> bool:
     """Delete some MB that an index no longer uses; return whether more may be left."""
-    record = parts.record
-    left = delete_orphans(parts.connection, record, _RECLAIMED)
-    if record.dropped:
-        deleted = parts.connection.execute(
-            "DELETE FROM entry WHERE index_ = ?1 AND ordinal IN"
-            " (SELECT ordinal FROM entry WHERE index_ = ?1 LIMIT ?2)",
-            (record.id, _RECLAIMED),
-        ).rowcount
-        left |= deleted == _RECLAIMED
-    return left
+    return delete_orphans(parts.connection, parts.record, _RECLAIMED)
 
 
 def entries_of(parts: Parts, bytes: int) -> Iterator[pa.Table]:

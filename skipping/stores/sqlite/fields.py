@@ -21,7 +21,7 @@ from skipping.stores.sqlite.index_rows import IndexRow
 from skipping.stores.sqlite.segments import Part, Parts, Run, small_runs
 from skipping.stores.untrusted import read_stream
 
-FILES, REMOVED = "files", "removed"
+FILES, HASHES, REMOVED = "files", "hashes", "removed"
 """The parts of every index."""
 
 _ROWS = 1 << 14  # in a block

@@ -32,7 +32,7 @@ from skipping.stores.untrusted import INVALID
 APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
 
-VERSION = 4
+VERSION = 5
 """The format of the file, in its header. A file with another format is rejected."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -64,11 +64,6 @@ CREATE TABLE index_ (
     generations BLOB NOT NULL, fields TEXT NOT NULL, sums TEXT NOT NULL, checksum INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX index_live ON index_ (table_) WHERE NOT dropped;
-CREATE TABLE entry (
-    index_ INTEGER NOT NULL, ordinal INTEGER NOT NULL, path TEXT NOT NULL, size INTEGER NOT NULL,
-    stamp INTEGER, PRIMARY KEY (index_, ordinal)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX entry_identity ON entry (index_, path, size, stamp IS NULL, ifnull(stamp, 0));
 CREATE TABLE run (
     id INTEGER PRIMARY KEY, index_ INTEGER NOT NULL, part TEXT NOT NULL,
     generation INTEGER NOT NULL, items INTEGER NOT NULL, first INTEGER NOT NULL,

@@ -224,14 +224,11 @@ def small_runs(found: Sequence[Run], items: int, *, most: int) -> list[Run]:
 
 
 def count_bytes(connection: sqlite3.Connection, index: int) -> int:
-    """Return the bytes of an index's blocks, and of its file names, which are stored twice."""
+    """Return the bytes of an index's blocks."""
     (blocks,) = connection.execute(
         "SELECT ifnull(sum(length(b.data)), 0) FROM run r"
         " JOIN block b ON b.id >= r.first AND b.id < r.first + length(r.checksums) / 4"
         " WHERE r.index_ = ?",
         (index,),
     ).fetchone()
-    (names,) = connection.execute(
-        "SELECT ifnull(sum(2 * length(path) + 32), 0) FROM entry WHERE index_ = ?", (index,)
-    ).fetchone()
-    return int(blocks + names)
+    return int(blocks)

@@ -182,7 +182,7 @@ class SqliteStore(RecordStore[IndexRow]):
             return catalogue(parts, since=since, fields=fields, on_progress=on_progress)
 
     def size(self, index: IndexId) -> int | None:
-        """Return the bytes of the blocks and of the file names."""
+        """Return the bytes of the blocks."""
         with self._reading(index) as parts:
             return count_bytes(parts.connection, parts.record.id)
 

@@ -305,7 +305,9 @@ def test_a_host_suspended_before_its_commit_writes_again(
     fill(one, bounds([1, 2]))
     (ordinal,) = one.reserve("i", 1)
     passed = 0.0
-    monkeypatch.setattr("skipping.stores.folder.writer.boot_time", lambda: boot_time() + passed)
+    for module in ("store", "writer"):
+        name = f"skipping.stores.folder.{module}.boot_time"
+        monkeypatch.setattr(name, lambda: boot_time() + passed)
     upload = one._writer.upload
 
     def suspend(given: pa.Table) -> Any:
@@ -358,9 +360,9 @@ def test_queries_do_not_read_an_invalid_log_each_time(url: str) -> None:
     ObstoreObjects(url).create(log.commit_name(4), b"{}")
     time.sleep(0.3)
     for _ in range(3):
-        other._ttl = 0.2
+        other._follower.ttl = 0.2
         assert ask(other, HIGH) == [0]
-        other._ttl = 60.0
+        other._follower.ttl = 60.0
         time.sleep(0.5)
         objects.requests.clear()
         for _ in range(5):

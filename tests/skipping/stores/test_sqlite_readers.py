@@ -86,7 +86,7 @@ def test_a_reader_without_rights_sees_what_a_writer_has_not_merged_yet(
     store = make(path)
     share(path)
     with closing(sqlite3.connect(path)) as holder:
-        holder.execute("SELECT * FROM entry").fetchall()
+        holder.execute("SELECT * FROM block").fetchall()
         store.remove("i", pa.array([0]))
         assert Path(f"{path}-wal").stat().st_size > 0
         lines = as_nobody(path)
@@ -134,8 +134,8 @@ def test_a_store_written_under_a_reader_at_rest_is_an_error(
 
         def reading() -> list[object]:
             with sqlite_schema.open_connection(path, wait=5) as connection:
-                found = connection.execute("SELECT count(*) FROM entry").fetchall()
-                writer.execute("DELETE FROM entry WHERE ordinal = 0")
+                found = connection.execute("SELECT count(*) FROM block").fetchall()
+                writer.execute("DELETE FROM run WHERE id = 1")
                 if merged:
                     writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                     Path(f"{path}-wal").unlink()
@@ -163,7 +163,7 @@ def test_it_is_its_owners(path: Path) -> None:
     try:
         store = make(path)
         with closing(sqlite3.connect(path)) as holder:
-            holder.execute("SELECT * FROM entry").fetchall()
+            holder.execute("SELECT * FROM block").fetchall()
             store.reserve("i", 1)
             modes = {p.name: p.stat().st_mode & 0o777 for p in path.parent.iterdir()}
     finally:
