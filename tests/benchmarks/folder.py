@@ -45,8 +45,8 @@ class Candidate:
     proxy: Proxy | None = None
     delay: float = 0.0
 
-    def delayed(self, seconds: float) -> None:
-        """Start to count requests, each of which takes so much longer."""
+    def delay_requests(self, seconds: float) -> None:
+        """Let each request take this much longer, and count from zero."""
         if self.proxy is not None:
             self.proxy.delay = seconds
             self.proxy.requests.clear()
@@ -107,7 +107,7 @@ def _measure(candidate: Candidate, files: int) -> tuple[tuple[str, ...], IndexSt
     size = candidate.count_bytes(built)
 
     cold = candidate.open()
-    candidate.delayed(candidate.delay)
+    candidate.delay_requests(candidate.delay)
     start = time.perf_counter()
     assert len(cold.definitions(timeout=PATIENCE)) >= 1
     (first,) = cold.find_prunable("i", _tests(1)[:1], below=files, timeout=PATIENCE)
@@ -115,9 +115,9 @@ def _measure(candidate: Candidate, files: int) -> tuple[tuple[str, ...], IndexSt
     assert len(first) > files * 0.9
 
     built.state("i")
-    candidate.delayed(candidate.delay)
+    candidate.delay_requests(candidate.delay)
     refreshed = f"{_refresh(built, files, revision):.2f}{candidate.requests()}"
-    candidate.delayed(0.0)
+    candidate.delay_requests(0.0)
     return (f"{took:.1f}", answered, refreshed, f"{size / 2**20:.1f}"), cold
 
 
