@@ -18,6 +18,7 @@ from skipping.stores.folder.store import REPLICA_MAX_BYTES, FolderStore
 from skipping.stores.fork_safety import Lock
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.opensearch.credentials import SCHEMES, Access, server
+from skipping.stores.sqlite.schema import VERSION
 from skipping.stores.sqlite.store import SqliteStore
 
 # Two letters at least, so that C:\x is a path.
@@ -134,7 +135,10 @@ def _folder_address(url: str) -> str:
 
 
 def replica_of(address: str, replicas: str | None = None) -> Path:
-    """Return the SQLite file in which this user's drivers on this host keep a folder's replica."""
+    """Return the SQLite file in which this user's drivers on this host keep a folder's replica.
+
+    Releases with another format of the file have a replica of their own.
+    """
     if replicas is None:
         folder = cache_folder("replicas")
     elif _SCHEME.fullmatch(replicas) or _NO_PATH.search(replicas):
@@ -143,7 +147,7 @@ def replica_of(address: str, replicas: str | None = None) -> Path:
         )
     else:
         folder = Path(replicas).absolute()
-    return folder / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.sqlite"
+    return folder / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}-{VERSION}.sqlite"
 
 
 def missing_folder(store: IndexStore) -> Path | None:

@@ -15,9 +15,10 @@ from providers.errors import SettingError
 from skipping.config.settings import Settings
 from skipping.sources.environment import environment_store
 from skipping.sources.spark import store_of
-from skipping.stores.open import open_store
+from skipping.stores.open import open_store, replica_of
 from skipping.stores.opensearch.credentials import INSECURE, PASSWORD, STORE, USER, Access
 from skipping.stores.opensearch.store import OpenSearchStore
+from skipping.stores.sqlite.schema import VERSION
 from tests.conftest import RunPython
 from tests.skipping.stores.samples import bounds, fill
 
@@ -261,3 +262,12 @@ def test_without_its_client_it_says_what_to_install(run_python: RunPython) -> No
     run = run_python("-c", program)
     assert run.stdout.startswith("SettingError"), run.stderr
     assert "pip install 'lakehouse-file-skipping[opensearch]'" in run.stdout
+
+
+def test_replicas_of_another_format_are_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So two releases can use one folder from one host."""
+    here = replica_of("s3://lake/indexes", str(tmp_path))
+    monkeypatch.setattr("skipping.stores.open.VERSION", VERSION + 1)
+    assert replica_of("s3://lake/indexes", str(tmp_path)) != here
