@@ -36,7 +36,7 @@ from tests.skipping.stores.small import DEFINITION
 
 Change = Callable[[list[bytes], bytes], tuple[list[bytes], bytes]]
 
-PARTS = ("files", "removed", "s1", "s2_values", "s3_values", "s4_filter")
+PARTS = ("files", "hashes", "removed", "s1", "s2_values", "s3_values", "s4_filter")
 _PROBE = pa.array([[3, 17], [4, 40]], pa.list_(pa.int64(), 2))
 TESTS: list[Test] = [
     Overlaps("low", "high", pa.array([3, 40]), "s1"),
@@ -126,6 +126,7 @@ def ask(path: Path) -> list[object]:
     found: list[object] = [store.catalogue("i", fields=["s1_low"]).files.to_pylist()]
     found += [list(a) for a in store.find_prunable("i", TESTS, below=90, timeout=30)]
     found += [table.to_pylist() for table in store.entries("i")]
+    found.append(store.ordinals("i", store.catalogue("i").files).to_pylist())
     store.remove("i", pa.array(range(70)))
     return found
 
