@@ -57,6 +57,7 @@ FORMATS = {
         "_file",
     ),
 }
+IS_SPARK_4 = require_spark().spark >= "4"
 # A line of Spark may have no release of a format.
 FORMATS = {name: format for name, format in FORMATS.items() if getattr(require_spark(), name)}
 

@@ -17,6 +17,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 import rewrite
 from providers.errors import SkippingError
 from tests.rewrite.differential import (
+    IS_SPARK_4,
     Query,
     by_group,
     exact_batch,
@@ -146,9 +147,9 @@ def test_by_path(spark: SparkSession, parted: str) -> None:
     skips(spark, lambda s: based(s).where("k = 7"))
     # Without the partition column they are other reads of the same files: nothing is known.
     same_rows(spark, lambda s: s.read.parquet(f"{folder}/p=p1").where("k = 7"))
-    same_rows(
-        spark, lambda s: s.read.schema("k BIGINT, m BIGINT").parquet(str(folder)).where("k = 7")
-    )
+    if IS_SPARK_4:  # before, its reader does not widen integers
+        wide = "k BIGINT, m BIGINT"
+        same_rows(spark, lambda s: s.read.schema(wide).parquet(str(folder)).where("k = 7"))
     same_rows(spark, lambda s: s.read.schema("K INT").parquet(str(folder)).where("K = 7"))
 
 

@@ -107,11 +107,12 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   /** Whether a filter is from JoinPruningRule. Without adaptive execution, a filter that reads its
-      dimension again has another id, but Spark creates such filters only if told to. */
+      dimension again has another id, but Spark creates such filters only if told to, and none of
+      tuples. */
   private boolean isOurs(Expression filter) {
     JoinKeySet set = JoinKeySet.of(filter, registry);
     if (set == null) return false;
-    return set.source().isRegistered() // tuples of partition columns are, too
+    return set.source().isRegistered() || Conditions.isAside(filter)
         || set.column() != null && !set.isBroadcast() && SkippingConf.reusesBroadcastsOnly();
   }
 
