@@ -119,11 +119,6 @@ class DatasetScanner:
         project = acero.ProjectNodeOptions(list(named.values()), list(named))
         self._steps = [acero.Declaration(*step) for step in [*filters, ("project", project)]]
 
-    @property
-    def dataset_schema(self) -> pa.Schema:
-        """The columns that are read."""
-        return self._scan.arrow_schema
-
     @cached_property
     def projected_schema(self) -> pa.Schema:
         """The columns of the rows."""

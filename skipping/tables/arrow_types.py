@@ -36,8 +36,3 @@ def without_view(type: pa.DataType) -> pa.DataType:
     if pa.types.is_string_view(type):
         return pa.string()
     return pa.binary() if pa.types.is_binary_view(type) else type
-
-
-def without_dictionary(type: pa.DataType) -> pa.DataType:
-    """Return the type of a dictionary's values; other types are unchanged."""
-    return type.value_type if pa.types.is_dictionary(type) else type
