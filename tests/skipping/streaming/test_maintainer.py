@@ -17,7 +17,7 @@ from skipping import SkippingIndex
 from skipping.indexing.definitions import set_options
 from skipping.stores.memory.store import MemoryStore
 from skipping.streaming import jobs, maintainer
-from skipping.streaming.maintainer import TRANSITIONS, Event, Maintainer, State
+from skipping.streaming.maintainer import Maintainer
 from tests.skipping.streaming.conftest import QUICK, append, caught_up, until
 
 pytestmark = pytest.mark.nightly
@@ -194,10 +194,3 @@ def test_a_name_that_leads_elsewhere_by_now_is_followed_there(
     finally:
         spark.sql("DROP SKIPPING INDEX IF EXISTS ON moving")
         spark.sql("DROP TABLE moving")
-
-
-def test_transitions_have_all_events_and_no_way_out_of_ended() -> None:
-    assert set(TRANSITIONS) == set(Event)
-    assert all(after.get(State.ENDED, State.ENDED) is State.ENDED for after in TRANSITIONS.values())
-    reached = {state for after in TRANSITIONS.values() for state in after.values()}
-    assert reached == set(State)
