@@ -172,15 +172,16 @@ class PredicateTranslator:
             translated = self._translate_for(indexed, leaf, column, text)
             if translated is not None:
                 found.append(self._add_label(f"{text}  {indexed.kind}", source, translated))
-        if not found:
-            self._hint(leaf, column, text)
-        if not found and all(c.identity != leaf.column for c in self._definition.columns):
+        if found:
+            return AllOf(tuple(found))
+        self._hint(leaf, column, text)
+        if all(c.identity != leaf.column for c in self._definition.columns):
             composites = [c for c in self._definition.columns if leaf.column in c.part_identities]
             if not any(c.identity in self._columns for c in composites):
                 names = ", ".join(dict.fromkeys(c.name for c in composites))
                 only = f", only {names}" if names else ""
                 self.unused.append(f"{text}: {column.name} is not in the index{only}")
-        return AllOf(tuple(found)) if found else None
+        return None
 
     def _hint(self, leaf: Leaf, column: QueryColumn, text: str) -> None:
         """Note which index type supports a text search, if it is the only one."""

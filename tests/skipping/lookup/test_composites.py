@@ -12,7 +12,14 @@ from providers.predicate import And, Compare, In, IsNull, Or, Predicate, Unknown
 from providers.simplify import simplify
 from providers.tuples import decode_tuple
 from providers.values import domain_of
-from skipping.lookup.composites import MOST, MOST_BYTES, MOST_COMBINED, Composite, with_tuples
+from skipping.lookup.composites import (
+    MOST,
+    MOST_BYTES,
+    MOST_COMBINED,
+    Composite,
+    _Budget,
+    with_tuples,
+)
 
 NUMBERS = domain_of(pa.int64())
 assert NUMBERS is not None
@@ -129,6 +136,16 @@ def test_ors_inside_each_other_do_not_make_tuples_again_and_again() -> None:
     found = with_tuples(simplify(predicate), COMPOSITES, MANY)
     made = [leaf.values for leaf in leaves(found) if isinstance(leaf, In) and leaf.column == "ab"]
     assert 0 < sum(map(len, made)) <= MOST
+
+
+def test_budget_can_be_used_up() -> None:
+    budget = _Budget(0, tuples=5, bytes=70)
+    assert not budget.takes(6, 7)
+    assert not budget.takes(5, 71)
+    assert budget.takes(4, 60)
+    assert not budget.takes(2, 5)
+    assert not budget.takes(1, 11)
+    assert budget.takes(1, 10)
 
 
 def test_long_values_make_few_tuples() -> None:

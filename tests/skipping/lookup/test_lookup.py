@@ -15,7 +15,7 @@ from providers.errors import StoreError
 from providers.predicate import Compare
 from providers.values import domain_of
 from skipping.indexing.definitions import find_live_index
-from skipping.lookup.lookup import Lookup
+from skipping.lookup.lookup import Lookup, invalidate
 from skipping.lookup.translate import QueryColumn
 from skipping.model.definition import Definition, IndexedColumn, TableId, Versioned
 from skipping.stores.memory.store import MemoryStore
@@ -84,6 +84,8 @@ def test_definition_of_a_table_needs_no_list() -> None:
     store, table = Crowded(), DEFINITION.table
     clock = iter(range(0, 1_000, 10))
     lookup = Lookup(store, ttl=25, clock=lambda: next(clock))
+    changed = list[Lookup]()
+    lookup.on_change = lambda: changed.append(lookup)
     assert lookup.definition(table) is None
     store.define(DEFINITION, expect=None)
     assert lookup.definition(table) is None, "cached"
@@ -95,7 +97,10 @@ def test_definition_of_a_table_needs_no_list() -> None:
     after = replace(DEFINITION, index="j", enabled=False)
     store.define(after, expect=None)
     assert lookup.entries.get("i").entries.below == 0
-    lookup.expire()
+    invalidate(MemoryStore("another"))
+    assert changed == [lookup]
+    invalidate(store)
+    assert changed == [lookup] * 2
     assert lookup.definition(table) is None, "disabled"
     assert lookup.entries.peek("i") is None
     store.define(replace(after, enabled=True), expect=1)
@@ -108,9 +113,9 @@ def test_definitions_of_tables_are_cached_in_bounds(monkeypatch: pytest.MonkeyPa
     """A writer of a table chooses its id."""
     monkeypatch.setattr("skipping.lookup.lookup._MAX_TABLES", 3)
     lookup = Lookup(MemoryStore(), ttl=60)
-    for n in range(10):
+    for n in range(9):
         assert lookup.definition(TableId("iceberg", f"{n}", "file:/t")) is None
-    assert 0 < len(lookup._by_table) <= 3
+    assert len(lookup._by_table) == 3
     known = dict(lookup._by_table)
     assert lookup.definition(TableId("iceberg", "x" * 5_000, "file:/t")) is None
     assert lookup._by_table == known

@@ -1,0 +1,54 @@
+"""The reasons why an index cannot evaluate a condition."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from providers.predicate import Compare, Contains, EndsWith, Predicate, StartsWith
+from providers.tuples import tuple_type
+from providers.values import domain_of
+from skipping.lookup.translate import PredicateTranslator, QueryColumn
+from skipping.model.definition import Definition, IndexedColumn, TableId
+
+BOTH = tuple_type(["bigint", "bigint"])
+DEFINITION = Definition(
+    "i",
+    TableId("delta", "t", "file:/t"),
+    "t",
+    (
+        IndexedColumn(1, "s", "s", "string", "MIN_MAX"),
+        IndexedColumn(2, "(a, b)", "ab", BOTH, "VALUE_LIST", parts=(("a", "a"), ("b", "b"))),
+    ),
+)
+NOT_SUPPORTED = "s LIKE '%?%': MIN_MAX does not support this condition"
+HINT = "NGRAM on s can answer it: ALTER SKIPPING INDEX ON t ADD (s NGRAM)"
+
+
+@pytest.mark.parametrize(
+    ("predicate", "columns", "unused"),
+    [
+        (Compare("s", "=", "x"), "s", []),
+        (StartsWith("s", "x"), "s", []),
+        (Contains("s", "xyz"), "s", [NOT_SUPPORTED, f"s LIKE '%?%': {HINT}"]),
+        (
+            EndsWith("s", "xyz", negated=True),
+            "s",
+            ["s NOT LIKE '%?': MIN_MAX does not support this condition"],
+        ),
+        (Compare("c", "=", 1), "c", ["c = ?: c is not in the index"]),
+        (Compare("a", "=", 1), "a", ["a = ?: a is not in the index, only (a, b)"]),
+        (Compare("a", "=", 1), "ab", []),
+    ],
+    ids=str,
+)
+def test_translator_names_what_it_cannot_use(
+    predicate: Predicate, columns: str, unused: list[str]
+) -> None:
+    text, number = domain_of(pa.string()), domain_of(pa.int64())
+    assert text is not None
+    assert number is not None
+    asked = {name: QueryColumn(name, text if name == "s" else number) for name in columns}
+    translator = PredicateTranslator(DEFINITION, asked, ())
+    translator.translate(predicate)
+    assert translator.unused == unused
