@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -153,6 +154,9 @@ def test_poll_reads_the_lease_again_after_a_failed_write(
     monkeypatch.undo()
     poll(kept)
     assert (kept.owns, store.lease("i").beat, kept.error) == (True, 2, None)
+    kept._is_lease_uncertain = True
+    store.hold("i", Lease().claim("them"), expect=store.lease("i"))
+    assert (poll(kept), kept.owns) == (True, False)
 
 
 def test_poll_does_not_renew_the_lease_of_a_query_that_hangs(
@@ -172,9 +176,10 @@ def test_poll_restarts_a_query_after_a_pause(store: MemoryStore, kept: Local) ->
     assert kept.query is not None
     kept.query.stop()
     assert (poll(kept), kept.state) == (True, State.IDLE)
+    kept.due = math.inf
     text = "its streaming query was stopped"
     assert (store.state("i").status, store.state("i").error) == ("failed", text)
-    assert not poll(kept)
+    assert (poll(kept), kept.due) == (False, kept._retry)
     kept.wake()
     assert (poll(kept), kept.state) == (True, State.OPENING)
 
@@ -196,15 +201,21 @@ def test_poll_ends_if_the_checkpoint_is_not_allowed(
     monkeypatch.setattr(maintainer, "checkpoint_of", refuse)
     poll(kept)
     assert kept.state is State.REFUSED
+    kept.due = math.inf
     assert (poll(kept), kept.state, store.state("i").error) == (False, State.ENDED, "not allowed")
+    assert kept.due == 0.0  # closed at once
     assert kept.close() is None
     assert store.lease("i") == Lease(1)
 
 
 def test_is_over_with_the_spark_context(kept: Local) -> None:
+    def exited() -> None:
+        raise OSError("the JVM has exited")
+
     assert not kept.is_over()
-    kept._spark.sparkContext._jsc = None  # type: ignore[assignment]
-    assert kept.is_over()
+    for context in (None, SimpleNamespace(sc=exited)):
+        kept._spark.sparkContext._jsc = context  # type: ignore[assignment]
+        assert kept.is_over() is True
 
 
 def test_batch_refreshes_with_the_token_of_the_lease(store: MemoryStore, kept: Local) -> None:
