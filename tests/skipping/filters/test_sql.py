@@ -13,6 +13,7 @@ from providers import And, Compare, Contains, EndsWith, In, IsNull, Or, StartsWi
 from providers.errors import DefinitionError, StatementError
 from skipping import SkippingIndex, plots
 from skipping.filters.sql import as_predicate
+from skipping.parser.condition import Strings
 from skipping.stores.memory.store import MemoryStore
 from skipping.tables import Columns, TableColumn
 from tests.rewrite.differential import settings
@@ -338,3 +339,22 @@ def test_two_legs_of_one_name_are_two_columns(index: SkippingIndex) -> None:
         "s < ?  MIN_MAX",
         "s < ?  MIN_MAX (2)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "strings", "message"),
+    [
+        ('s = "x"', Strings(name=True), "doubleQuotedIdentifiers"),
+        (r"s = 'a\tb'", Strings(stand=True), "escapedStringLiterals"),
+        (r"s = r'a\tb'", Strings(stand=True, name=True), None),
+        (r"""s IN ('x', "a\tb")""", Strings(), None),
+    ],
+)
+def test_as_predicate_refuses_a_string_that_spark_reads_differently(
+    text: str, strings: Strings, message: str | None
+) -> None:
+    if message is None:
+        assert as_predicate(text, COLUMNS, strings=strings) == as_predicate(text, COLUMNS)
+        return
+    with pytest.raises(StatementError, match=message):
+        as_predicate(text, COLUMNS, strings=strings)

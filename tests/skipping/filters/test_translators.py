@@ -117,6 +117,7 @@ def test_translate_arrow(expression: Any, text: str) -> None:
         (~X.isin([1.0, None]), ""),
         (~INT.isin([1]), "nan None"),
         (X.is_null(), "None"),
+        (X.is_null() | (X > 0), "1 nan None"),
         (~X.is_null(nan_is_null=True), "1 -0"),
         (~(pc.is_nan(X) | (INT == 1)), ""),
     ],
@@ -191,6 +192,7 @@ def test_translate_polars(expression: Any, text: str) -> None:
     [
         *(i.sum() == 1, i.shift() == 1, i.is_in(pl.Series([1, 2])), i + pl.Series([1]) == 2),
         *(~(i.max() == 1), i.cast(pl.Int8).sum() == 1, ((i.sum() == 1) & b).alias("x")),
+        object(),
     ],
     ids=str,
 )
