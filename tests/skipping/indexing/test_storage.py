@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
 from providers.errors import TableError
+from skipping.indexing.spark import (
+    _balance_by_size,
+    _choose_concurrency,
+    _find_readable,
+    can_open,
+)
 from skipping.indexing.storage import Opened, Storage, root_of
 from skipping.indexing.storage_options import (
     UnfollowedError,
@@ -205,3 +212,24 @@ def test_paths_by_their_roots() -> None:
     paths = ["file:/t/x", "/t//x", "s3a://lake/t/x", "abfs://c@a.dfs/x//y", "file:///t/x"]
     roots = root_of(pa.chunked_array([paths])).to_pylist()
     assert roots == ["", "", "s3a://lake", "abfs://c@a.dfs", ""]
+
+
+def test_find_readable_tries_one_file_of_each_root(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    storage = Storage({}, {"s3a://b": "it has a proxy"})
+    paths = pa.chunked_array([["s3a://b/x", f"file:{tmp_path}/a", "s3a://b/y"]])
+    assert _find_readable(storage, paths).to_pylist() == [False, True, False]
+    assert can_open(f"file:{tmp_path}/gone", storage)
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "at_once"),
+    [("file:/x", 1, 1), ("s3a://b/x", 1, 16), ("s3a://b/x", 1 << 28, 4), ("s3a://b/x", 1 << 40, 2)],
+)
+def test_choose_concurrency_by_storage_and_size(path: str, size: int, at_once: int) -> None:
+    assert _choose_concurrency(pa.table({"path": [path], "size": [size]})) == at_once
+
+
+def test_balance_by_size_gives_each_slot_the_same_bytes() -> None:
+    sizes = _balance_by_size(pa.table({"size": [1, 9, 2, 8, 3, 7]}), 3)["size"].to_pylist()
+    assert [sum(sizes[i : i + 2]) for i in (0, 2, 4)] == [12, 10, 8]

@@ -13,6 +13,7 @@ import pytest
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Contains, ContainsOther, Overlaps, Test
 from skipping.stores import IndexStore, find_identities
+from skipping.stores.memory.entries import merge_chunks
 from skipping.stores.memory.store import MemoryStore
 from skipping.stores.sqlite.store import SqliteStore
 from tests.skipping.stores.samples import entries
@@ -97,3 +98,17 @@ def test_identities_of_many_files() -> None:
         others = pa.concat_tables([files.slice(0, n), files.slice(n + 1)])
         assert find_identities(files.slice(n, 1), others).to_pylist() == [None]
     assert find_identities(files, files.slice(0, 0)).to_pylist() == [None] * len(rows)
+
+
+@pytest.mark.parametrize(
+    ("portion", "lengths"), [(1 << 30, [64, 32, 4]), (100, [8] * 12 + [4])], ids=["few", "small"]
+)
+def test_merge_chunks_leaves_few_chunks(
+    monkeypatch: pytest.MonkeyPatch, portion: int, lengths: list[int]
+) -> None:
+    monkeypatch.setattr("skipping.stores.memory.entries.PORTION", portion)
+    merged = pa.table({"ordinal": pa.array([], pa.int64())})
+    for n in range(100):
+        merged = merge_chunks(pa.concat_tables([merged, pa.table({"ordinal": [n]})]))
+    assert [len(batch) for batch in merged.to_batches()] == lengths
+    assert merged["ordinal"].to_pylist() == list(range(100))
