@@ -185,6 +185,15 @@ def test_a_change_that_takes_too_long_is_interrupted(
     assert time.monotonic() - start < 10
 
 
+def test_a_changed_block_is_damaged(path: Path) -> None:
+    make(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("UPDATE block SET data = CAST(zeroblob(length(data)) AS BLOB)")
+        other.commit()
+    with pytest.raises(Damaged, match="is not what was written"):
+        SqliteStore(path).catalogue("i")
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [
