@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from providers.errors import DefinitionError
+from skipping.indexing.column_sync import explain_uncomputable
 from skipping.indexing.definitions import drop_columns
-from skipping.model.definition import Definition, IndexedColumn, TableId
+from skipping.model.definition import Definition, Expression, IndexedColumn, TableId
 from skipping.parser.parse import column_drops
 from skipping.tables import Columns, TableColumn
 
@@ -44,3 +49,17 @@ def test_drop_columns_finds_a_column_by_identity_or_name(drops: str, left: list[
 def test_drop_columns_rejects_what_is_not_indexed(drops: str) -> None:
     with pytest.raises(DefinitionError, match="is not in the index: there are old MIN_MAX, old V"):
         drop_columns(DEFINITION, column_drops(drops), COLUMNS, ())
+
+
+def test_explain_uncomputable_compares_the_expression_with_its_definition() -> None:
+    expression = Expression("lower(s)", "UTC", True, ())
+    indexed = IndexedColumn(1, "low", "e", "string", "MIN_MAX", expression=expression)
+    definition = replace(DEFINITION, columns=(indexed,))
+    changed = "low has changed since CREATE: DROP it and ADD it again"
+    for computed, reason in (
+        (TableColumn("x", "e", "string"), None),
+        (TableColumn("x", "f", "string"), changed),
+        (TableColumn("x", "e", "binary"), changed),
+    ):
+        columns: Any = SimpleNamespace(compute=lambda *_, made=computed: made)
+        assert explain_uncomputable(definition, columns) == reason

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
 from providers.values import encode
+from skipping.indexing.parquet_columns import _has_ids
 from skipping.indexing.parquet_reader import Chunk, Unreadable, read_columns
 from skipping.spark_api import collect_arrow
 from skipping.tables import PhysicalColumn, TableColumn
@@ -486,3 +487,9 @@ def test_a_scheme_that_arrow_does_not_know_is_an_error(path: str) -> None:
 def test_it_needs_no_spark() -> None:
     code = "import sys, skipping.indexing.parquet_reader; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_has_ids_also_finds_ids_below_lists() -> None:
+    for metadata, expected in (({b"PARQUET:field_id": b"3"}, True), (None, False)):
+        element = pa.field("element", pa.int32(), metadata=metadata)
+        assert _has_ids([pa.field("l", pa.list_(element)), pa.field("i", pa.int32())]) is expected

@@ -22,6 +22,7 @@ from skipping.indexing.storage_options import (
     UnfollowedError,
     azure_arguments,
     google_arguments,
+    is_secret,
     s3_arguments,
 )
 
@@ -233,3 +234,16 @@ def test_choose_concurrency_by_storage_and_size(path: str, size: int, at_once: i
 def test_balance_by_size_gives_each_slot_the_same_bytes() -> None:
     sizes = _balance_by_size(pa.table({"size": [1, 9, 2, 8, 3, 7]}), 3)["size"].to_pylist()
     assert [sum(sizes[i : i + 2]) for i in (0, 2, 4)] == [12, 10, 8]
+
+
+@pytest.mark.parametrize(
+    ("key", "secret"),
+    [
+        ("fs.azure.account.key.acme.dfs.core.windows.net", True),
+        ("fs.azure.sas.fixed.token", True),
+        ("fs.azure.account.oauth2.client.secret", True),
+        ("fs.azure.account.auth.type", False),
+    ],
+)
+def test_is_secret_names_what_a_credential_provider_may_have(key: str, secret: bool) -> None:
+    assert is_secret(key) is secret
