@@ -1,4 +1,4 @@
-"""Conditions as text: what they prune is what Spark would not find, and no less is asked."""
+"""Conditions as text: the predicate prunes only files in which Spark would find no row."""
 
 from __future__ import annotations
 

@@ -35,11 +35,11 @@ i, x, s, b = map(pl.col, "ixsb")
 ONE_LIST = pl.Series([1, 2]).implode()
 
 
-def shown(predicate: Predicate) -> str:
+def show(predicate: Predicate) -> str:
     match predicate:
-        case And(legs) | Or(legs):
+        case And(operands) | Or(operands):
             word = "AND" if isinstance(predicate, And) else "OR"
-            return f"{word}({', '.join(map(shown, legs))})"
+            return f"{word}({', '.join(map(show, operands))})"
         case Compare(column, op, value):
             return f"{column} {op} {value}"
         case In(column, values, negated):
@@ -95,7 +95,7 @@ def shown(predicate: Predicate) -> str:
     ids=str,
 )
 def test_translate_arrow(expression: Any, text: str) -> None:
-    assert shown(translate(expression, ROWS).predicate) == text
+    assert show(translate(expression, ROWS).predicate) == text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_not_null_beside_nan_excludes_nulls_of_floats() -> None:
     ids=str,
 )
 def test_translate_polars(expression: Any, text: str) -> None:
-    assert shown(translate_polars(expression, ROWS)) == text
+    assert show(translate_polars(expression, ROWS)) == text
     assert is_elementwise(expression)
 
 
@@ -254,7 +254,7 @@ FLOATS = "x = inf, x = -inf, x = nan"
     ids=str,
 )
 def test_translate_pyiceberg(expression: iceberg.BooleanExpression, text: str) -> None:
-    assert shown(translate_pyiceberg(bind(SCHEMA, expression, True), COLUMNS)) == text
+    assert show(translate_pyiceberg(bind(SCHEMA, expression, True), COLUMNS)) == text
 
 
 @pytest.mark.parametrize(
@@ -272,4 +272,4 @@ def test_translate_pyiceberg(expression: iceberg.BooleanExpression, text: str) -
 def test_translate_pyiceberg_depends_on_the_scan(
     expression: iceberg.BooleanExpression, reading: Reading, text: str
 ) -> None:
-    assert shown(translate_pyiceberg(bind(SCHEMA, expression, True), COLUMNS, reading)) == text
+    assert show(translate_pyiceberg(bind(SCHEMA, expression, True), COLUMNS, reading)) == text

@@ -89,7 +89,7 @@ def test_it_is_equivalent(predicate: Predicate) -> None:
         assert holds(before, row) == holds(after, row), (before, after, row)
 
 
-def told(predicate: Predicate) -> dict[str, list[tuple[Any, ...]]]:
+def top_tuples(predicate: Predicate) -> dict[str, list[tuple[Any, ...]]]:
     """The tuples of each composite, where it is asked at the top."""
     found = with_tuples(simplify(predicate), COMPOSITES, MANY)
     legs = found.legs if isinstance(found, And) else ()
@@ -106,22 +106,22 @@ def pair(a: int, b: int) -> And:
 
 def test_what_is_told() -> None:
     one, other = pair(1, 2), pair(3, 4)
-    assert told(one) == {"ab": [(1, 2)]}
-    assert told(And((one, Compare("c", "=", 7)))) == {"ab": [(1, 2)], "cab": [(7, 1, 2)]}
-    assert told(Or((one, other))) == {"ab": [(1, 2), (3, 4)]}
-    assert told(And((Or((one, other)), Compare("c", ">", 0)))) == {"ab": [(1, 2), (3, 4)]}
+    assert top_tuples(one) == {"ab": [(1, 2)]}
+    assert top_tuples(And((one, Compare("c", "=", 7)))) == {"ab": [(1, 2)], "cab": [(7, 1, 2)]}
+    assert top_tuples(Or((one, other))) == {"ab": [(1, 2), (3, 4)]}
+    assert top_tuples(And((Or((one, other)), Compare("c", ">", 0)))) == {"ab": [(1, 2), (3, 4)]}
     two = In.of("a", pa.array([1, 3]))
-    assert told(And((two, Compare("b", "=", 2)))) == {"ab": [(1, 2), (3, 2)]}
-    assert told(Or((one, Compare("a", "=", 3)))) == {}
-    assert told(And((one, Compare("a", ">", 0)))) == {"ab": [(1, 2)]}
-    assert told(Compare("a", "=", 1)) == {}
+    assert top_tuples(And((two, Compare("b", "=", 2)))) == {"ab": [(1, 2), (3, 2)]}
+    assert top_tuples(Or((one, Compare("a", "=", 3)))) == {}
+    assert top_tuples(And((one, Compare("a", ">", 0)))) == {"ab": [(1, 2)]}
+    assert top_tuples(Compare("a", "=", 1)) == {}
 
 
 def test_too_many_combinations_are_not_asked() -> None:
     many = In.of("a", pa.array(range(MOST_COMBINED + 1)))
-    assert told(And((many, Compare("b", "=", 2)))) == {}
+    assert top_tuples(And((many, Compare("b", "=", 2)))) == {}
     thousands = Or(tuple(pair(n, n + 1) for n in range(3_000)))
-    assert len(told(thousands)["ab"]) == 3_000
+    assert len(top_tuples(thousands)["ab"]) == 3_000
 
 
 def several(first: int, count: int = 30) -> And:
@@ -172,4 +172,4 @@ def test_what_a_leg_tells_alone_is_added_to_it() -> None:
 
 def test_values_of_another_type_are_no_keys() -> None:
     wrong = And((Compare("a", "=", "1"), Compare("b", "=", 2)))
-    assert told(wrong) == {}
+    assert top_tuples(wrong) == {}

@@ -36,7 +36,7 @@ NOT_SUPPORTED = "s LIKE '%?%': MIN_MAX does not support this condition"
 HINT = "NGRAM on s can answer it: ALTER SKIPPING INDEX ON t ADD (s NGRAM)"
 
 
-def made(columns: str) -> PredicateTranslator:
+def make_translator(columns: str) -> PredicateTranslator:
     """Return a translator for a query on these columns."""
     text, number = domain_of(pa.string()), domain_of(pa.int64())
     assert text is not None
@@ -75,13 +75,13 @@ def made(columns: str) -> PredicateTranslator:
 def test_translator_names_what_it_cannot_use(
     predicate: Predicate, columns: str, unused: list[str]
 ) -> None:
-    translator = made(columns)
+    translator = make_translator(columns)
     translator.translate(predicate)
     assert translator.unused == unused
 
 
 def test_translator_drops_an_implied_is_not_null() -> None:
-    translator = made("sn")
+    translator = make_translator("sn")
     legs = IsNull("s", negated=True), Compare("s", "=", "x"), IsNull("n", negated=True)
     found = translator.labelled_leaves(translator.translate(And(legs)))
     assert [label for label, _, _ in found] == ["s = ?  MIN_MAX", "n IS NOT NULL  MIN_MAX"]

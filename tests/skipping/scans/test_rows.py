@@ -32,7 +32,7 @@ COLUMNS = Columns(
 
 @dataclass(frozen=True)
 class Rows(EngineScan):
-    """A scan of a table in memory, two rows at a time; notes what it was asked for."""
+    """A scan of a table in memory, two rows at a time."""
 
     table: pa.Table = field(default_factory=lambda: FACT)
     predicate: Predicate = ALL
