@@ -20,6 +20,7 @@ from skipping.lookup.scan_plan import ScanPlan
 from skipping.spark_api import collect_arrow, create_frame
 from tests.rewrite.differential import (
     FORMATS,
+    IS_SPARK_4,
     Compared,
     Query,
     in_catalog_of,
@@ -175,7 +176,8 @@ def test_correlated_subqueries_are_planned(spark: SparkSession) -> None:
     union = """SELECT k, (SELECT sum(v) FROM (
         SELECT f.id AS v FROM shaped f JOIN dims e ON f.k = d.k AND f.n = e.n
         UNION ALL SELECT e.g FROM shaped f JOIN dims e ON e.k = d.k AND f.k = e.k)) FROM ids d"""
-    same_rows(spark, union)
+    if IS_SPARK_4:  # before, it refuses outer references there
+        same_rows(spark, union)
 
 
 def plus(column: str) -> Column:
@@ -253,7 +255,7 @@ ONCE: dict[str, tuple[Query, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", ONCE)
+@pytest.mark.parametrize("shape", [each for each in ONCE if IS_SPARK_4 or "any case" not in each])
 def test_rows_that_are_computed_once(spark: SparkSession, shape: str) -> None:
     """Only from the broadcast that the join itself looks its rows up in."""
     query, files = ONCE[shape]
@@ -354,7 +356,7 @@ KEPT: dict[str, tuple[Query, str]] = {
     ),
     "a cached random dimension": (
         lambda spark: joined(
-            spark, spark.table("shaped"), filtered(spark).where("rand(5) < 2").cache()
+            spark, spark.table("shaped"), filtered(spark).where("rand(5) < 0.9").cache()
         ),
         "not deterministic",
     ),

@@ -17,6 +17,7 @@ import rewrite
 from tests.rewrite.differential import (
     ENABLED,
     FORMATS,
+    IS_SPARK_4,
     Compared,
     make_table,
     same_rows,
@@ -370,7 +371,10 @@ def test_explain_runs_nothing(spark: SparkSession, engine: dict[str, str]) -> No
         finally:
             spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         assert ("dynamicpruning" in shown or "Skipping(k by dim" in shown) == (enabled == "true")
-        assert ("keys of dim for k: collected when" in explained) == (enabled == "true")
+        # Before Spark 4, without adaptive execution, subqueries that read the dimension again get
+        # other ids.
+        side = "dim" if IS_SPARK_4 or engine != SMJ | PLAIN else "a dimension"
+        assert (f"keys of {side} for k: collected when" in explained) == (enabled == "true")
         return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
     jobs("false")  # Delta looks into its log, once
@@ -441,7 +445,7 @@ def test_thousands_of_keys(spark: SparkSession, many: None, kinds: str, files: i
         found = same_rows(spark, query, conf=SMJ)
         (scan,) = [s for s in found.explained.scans if s.keys]
         assert scan.keys[0].keys == keys
-        assert opened is None or scan.opened == opened, str(scan)
+        assert opened is None or (scan.opened or 0) <= opened, str(scan)
         assert scan.rows is not None
         # Up to 10,000 keys rows are tested one by one, beyond that in a bloom filter.
         assert 2 * keys <= scan.rows[1] <= 2 * keys * 1.1, scan.rows
