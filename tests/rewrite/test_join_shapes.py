@@ -254,7 +254,7 @@ KEEPING = {
 
 
 @contextmanager
-def cache_as_kept(spark: SparkSession, query: str) -> Iterator[None]:
+def cache_dimension(spark: SparkSession, query: str) -> Iterator[None]:
     """Cache the rows of a query, as the view `kept`."""
     spark.sql(query).createOrReplaceTempView("kept")
     spark.catalog.cacheTable("kept")
@@ -275,7 +275,7 @@ def test_a_cached_dimension_whose_rows_are_kept(
     table has now."""
     make_table(spark, "changing", f"SELECT *, 0 AS _f FROM ({DIM})")
     query = KEEPING[shape]
-    with cache_as_kept(spark, "SELECT k, count(*) AS n FROM changing WHERE a = 3 GROUP BY k"):
+    with cache_dimension(spark, "SELECT k, count(*) AS n FROM changing WHERE a = 3 GROUP BY k"):
         found = same_rows(spark, query, conf=ENGINES[engine])
         assert fact(found).opened == 1, str(found.explained)
         with settings(spark, ENGINES[engine]):
@@ -311,7 +311,7 @@ def test_a_cache_whose_parts_may_have_other_rows(
     spark: SparkSession, plain_files: None, query: str, shape: str
 ) -> None:
     """Spark computes evicted parts of a cache again."""
-    with cache_as_kept(spark, query):
+    with cache_dimension(spark, query):
         reads_all(spark, KEEPING[shape], "Spark does not broadcast it|no join in the scan's own")
 
 
