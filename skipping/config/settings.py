@@ -245,6 +245,15 @@ class Settings:
         meaning="whether keys of joins and lists of values are also compared with a table's own "
         "statistics: partitions, and for columns without an index the bounds in its log",
     )
+    report_size: bool = _setting(
+        True,
+        "report.size",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether Spark's optimizer gets the size that the index leaves of a Delta or "
+        "Parquet table",
+    )
     dml: bool = _setting(
         True,
         "dml",

@@ -39,6 +39,11 @@ public final class SkippingConf {
     return isTrue("statistics.enabled");
   }
 
+  /** Whether Spark's optimizer gets the size that the index leaves of a scan. */
+  public static boolean reportsSize() {
+    return isTrue("report.size");
+  }
+
   /** Whether explain shows the values of conditions. */
   public static boolean showsValues() {
     return "true".equalsIgnoreCase(get("explain.values", "false").trim());

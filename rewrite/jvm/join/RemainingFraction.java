@@ -10,8 +10,8 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.FileCounter;
+import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -34,7 +34,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
     if (own.isEmpty()) return 1;
     CachedFraction known = ScalaInterop.orNull(leaf.getTagValue(TAG));
     if (known != null && known.conditions.equals(own)) return known.fraction;
-    double fraction = lookUp(leaf, own);
+    double fraction = lookUp(leaf, conditions);
     leaf.setTagValue(TAG, new CachedFraction(own, fraction));
     return fraction;
   }
@@ -55,10 +55,8 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
       String refusal = client.refusal(source.table(), true);
       LookupResponse response =
           refusal == null
-              ? client.findPrunable(
-                  PredicateEncoder.request(
-                      source.table(), statistics.columns(source), conditions, List.of(),
-                      List.of()))
+              ? PlannedLookup.of(
+                  leaf, source, statistics, client, PlannedLookup.takeKnown(conditions))
               : LookupResponse.none(refusal);
       FileCounter counter =
           new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));
