@@ -93,6 +93,10 @@ ONE_OF = "SELECT f.id FROM {} f JOIN dims d ON f.k = d.k WHERE d.a = 3"
 SHAPES: dict[str, Query] = {
     "a small table": "SELECT f.id FROM shaped f JOIN ids USING (k)",
     "IN a small table": "SELECT id FROM shaped WHERE k IN (SELECT k FROM ids)",
+    "IN a condition or IN a small table": """SELECT id FROM shaped
+        WHERE k IN (SELECT k FROM dims WHERE a = 3) OR k IN (SELECT k FROM ids)""",
+    "a condition and a small table, united": """SELECT f.id FROM shaped f JOIN
+        (SELECT k FROM dims WHERE a = 3 UNION ALL SELECT k FROM ids) d ON f.k = d.k""",
     "the latest row of a key": ONE_OF.format(LATEST.format(by="k")) + " AND r = 1",
     "two distinct counts": """SELECT c, e FROM (SELECT k, count(DISTINCT s) AS c,
         count(DISTINCT n) AS e FROM shaped GROUP BY k) JOIN dims USING (k) WHERE a = 3""",
@@ -130,6 +134,8 @@ SHAPES: dict[str, Query] = {
 OPENED = {
     "a small table": 2,
     "IN a small table": 2,
+    "IN a condition or IN a small table": 2,
+    "a condition and a small table, united": 2,
     "null-safe, of nulls": 3,
     "coalesce": 3,
 }

@@ -136,9 +136,9 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "the dimension waits for the keys of another one",
         {},
     ),
-    "a small table in a leg of an OR": (
-        "SELECT id FROM why WHERE k IN (SELECT k FROM whose) OR k = 3",
-        "whose, given rows has no condition, and is not small against",
+    "a large table in a leg of an OR": (
+        "SELECT id FROM why WHERE k IN (SELECT m FROM why) OR k = 3",
+        "keys of a join: why has no condition, and is not small against",
         {},
     ),
     "a key that is not indexed": (

@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 
@@ -49,19 +50,30 @@ record SideCost(FilteringSide side) {
 
   /** Return why the side probably does not have fewer keys than a scan of some bytes, or null. */
   String rejectReason(BigInteger bytes) {
-    return isIgnored || Selectivity.isSelective(side.plan()) || isSmall(bytes)
+    if (isIgnored || side.isHinted()) return null;
+    LogicalPlan large = findLarge(side.plan(), bytes);
+    return large == null
         ? null
-        : side.name() + " has no condition, and is not small against " + bytes + " bytes";
+        : PlanNames.tables(large) + " has no condition, and is not small against " + bytes
+            + " bytes";
+  }
+
+  /** Return a part of a plan that may have many keys, or null. The operands of an OR, and of a
+      union, are judged alone: one may have a condition, and another be small. */
+  private LogicalPlan findLarge(LogicalPlan plan, BigInteger bytes) {
+    return plan instanceof Union
+        ? ScalaInterop.findFirst(plan.children(), child -> findLarge(child, bytes))
+        : Selectivity.isSelective(plan) || isSmall(plan, bytes) ? null : plan;
   }
 
   /**
-   * Whether the side has few keys compared with a scan, though it has no condition.
+   * Whether a part of the side has few keys compared with a scan, though it has no condition.
    *
    * <p>Useless keys cost at most a small part of the cost of the scan, until feedback stops them.
    */
-  private boolean isSmall(BigInteger bytes) {
-    if (side.isHinted()) return true;
+  private boolean isSmall(LogicalPlan plan, BigInteger bytes) {
     int times = side.isBroadcast() ? SMALL_BROADCAST : SMALL;
-    return overhead().multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;
+    BigInteger overhead = overhead(plan, null, List.of(), 1);
+    return overhead.multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;
   }
 }
