@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from random import randrange
 
 import pyarrow as pa
@@ -24,8 +25,10 @@ from tests.rewrite.differential import (
     Query,
     in_catalog_of,
     make_table,
+    reads_all,
     same_rows,
     settings,
+    spelled,
 )
 from tests.rewrite.spark_suite import cost_ignored
 
@@ -239,6 +242,75 @@ def test_a_cached_dimension(spark: SparkSession, engine: str, ready: bool) -> No
         assert fact(found).opened == 1, str(found.explained)
     finally:
         cached.unpersist(blocking=True)
+
+
+KEEPING = {
+    "NOT EXISTS": """SELECT d.k FROM kept d WHERE NOT EXISTS
+        (SELECT 1 FROM shaped f WHERE f.k = d.k AND f.id > 300)""",
+    "left outer": "SELECT d.k, f.id FROM kept d LEFT JOIN shaped f ON f.k = d.k AND f.id > 300",
+}
+
+
+@contextmanager
+def cache_as_kept(spark: SparkSession, query: str) -> Iterator[None]:
+    """Cache the rows of a query, as the view `kept`."""
+    spark.sql(query).createOrReplaceTempView("kept")
+    spark.catalog.cacheTable("kept")
+    try:
+        yield
+    finally:
+        spark.catalog.uncacheTable("kept")
+        spark.catalog.dropTempView("kept")
+
+
+@on_every_format
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", KEEPING)
+def test_a_cached_dimension_whose_rows_are_kept(
+    spark: SparkSession, shape: str, engine: str
+) -> None:
+    """The cache was computed from a snapshot: dropped, it has the same rows again, whatever the
+    table has now."""
+    make_table(spark, "changing", f"SELECT *, 0 AS _f FROM ({DIM})")
+    query = KEEPING[shape]
+    with cache_as_kept(spark, "SELECT k, count(*) AS n FROM changing WHERE a = 3 GROUP BY k"):
+        found = same_rows(spark, query, conf=ENGINES[engine])
+        assert fact(found).opened == 1, str(found.explained)
+        with settings(spark, ENGINES[engine]):
+            df = spark.sql(query)
+            df._jdf.queryExecution().executedPlan()
+            spark.sql("UPDATE changing SET k = k + 1")  # drops the cache, too
+            assert spelled(df.collect()) == found.rows
+            (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("shaped")]
+        assert scan.opened == 1, str(scan)
+    spark.sql("DROP TABLE changing")
+
+
+@pytest.fixture
+def plain_files(spark: SparkSession) -> Iterator[None]:
+    name = "spark_catalog.default.listed_dims"
+    spark.table("dims").coalesce(1).write.format("parquet").saveAsTable(name)
+    yield
+    spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("shape", KEEPING)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM dims WHERE a = 3 ORDER BY g LIMIT 2",
+        "SELECT k FROM listed_dims WHERE a = 3",
+        "SELECT k FROM dims WHERE a = 3 AND k IN (SELECT k FROM listed_dims)",
+        "SELECT k FROM dims WHERE a = (SELECT min(3) FROM listed_dims)",
+    ],
+    ids=["LIMIT", "files", "files of a join", "files of a subquery"],
+)
+def test_a_cache_whose_parts_may_have_other_rows(
+    spark: SparkSession, plain_files: None, query: str, shape: str
+) -> None:
+    """Spark computes evicted parts of a cache again."""
+    with cache_as_kept(spark, query):
+        reads_all(spark, KEEPING[shape], "Spark does not broadcast it|no join in the scan's own")
 
 
 ONCE: dict[str, tuple[Query, int]] = {

@@ -32,6 +32,8 @@ import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
@@ -98,7 +100,8 @@ final class Repeatability {
    * table between two reads.
    *
    * <p>Files that Spark has listed, and caches, are repeatable if too few keys only lose rows, as
-   * if the filtering side had been read a moment before. They are not if `needsExactRows`.
+   * if the filtering side had been read a moment before. If `needsExactRows`, files are not, and a
+   * cache only if it was computed from snapshots: Spark computes evicted parts of it again.
    */
   static String nonRepeatableReason(LogicalPlan plan, boolean needsExactRows) {
     return nonRepeatableReason(plan, needsExactRows, false);
@@ -134,10 +137,31 @@ final class Repeatability {
 
   /** Whether a leaf of a plan returns the same rows again. A stream is read once. */
   private static boolean isRepeatable(LogicalPlan leaf, boolean needsExactRows) {
+    if (leaf instanceof InMemoryRelation cache) {
+      if (!needsExactRows) return true;
+      LogicalPlan read = findReadPlan(cache);
+      return read != null && nonRepeatableReason(read, true) == null;
+    }
     return leaf instanceof LocalRelation || leaf instanceof Range || leaf instanceof OneRowRelation
         || Sessions.isEmpty(leaf) || leaf instanceof LogicalRDD
         || leaf.isStreaming() || ScanSources.isSnapshot(leaf)
-        || !needsExactRows && (leaf instanceof InMemoryRelation || ScanSources.isListed(leaf));
+        || !needsExactRows && ScanSources.isListed(leaf);
+  }
+
+  /** Return the plan by which Spark reads the tables of a cache, with the snapshots that it has
+      chosen, or null. (The cache's logical plan is from before they are chosen.) */
+  private static LogicalPlan findReadPlan(InMemoryRelation cache) {
+    SparkPlan plan = cache.cacheBuilder().cachedPlan();
+    while (plan.logicalLink().isEmpty()) {
+      if (plan instanceof AdaptiveSparkPlanExec adaptive) {
+        plan = adaptive.inputPlan();
+      } else if (plan.children().size() == 1) { // such as WholeStageCodegen
+        plan = plan.children().head();
+      } else {
+        return null;
+      }
+    }
+    return plan.logicalLink().get();
   }
 
   /** Whether an expression is an aggregate that may return another value of the same rows: the
