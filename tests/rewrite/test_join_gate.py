@@ -111,6 +111,30 @@ def check_a_dimension_that_is_too_dear(spark: SparkSession) -> None:
     spark.sql("DROP TABLE dear")
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT f.id FROM gated f JOIN cheap d ON f.k = d.k WHERE name = 3",
+        "SELECT f.id FROM gated f JOIN (SELECT k FROM cheap WHERE name = 3 GROUP BY k) d USING (k)",
+        "SELECT f.id FROM gated f JOIN cheap d ON f.k BETWEEN d.k AND d.k WHERE name = 3",
+        "SELECT id FROM gated WHERE k = 3 OR k IN (SELECT k FROM cheap WHERE name = 3)",
+        "SELECT d.t FROM cheap d LEFT ANTI JOIN gated f ON f.k = d.k WHERE name = 3",
+    ],
+    ids=["inner", "aggregated", "a range", "OR", "anti"],
+)
+def test_a_dimension_that_is_cheap_to_read_twice(spark: SparkSession, query: str) -> None:
+    """It is larger than all that its keys can save, but below 1 MB."""
+    cheap = spark.range(0, 12_000).selectExpr("int(id) AS k", "uuid() AS t", "id % 8000 AS name")
+    cheap.coalesce(1).write.format("delta").saveAsTable("cheap")
+    try:
+        # Else the large table takes the keys of the small one, by its own bounds.
+        own = {"spark.skipping.statistics.enabled": "false"}
+        scan = scan_of(same_rows(spark, query, conf=SMJ | own))
+        assert scan.opened == 1, str(scan)
+    finally:
+        spark.sql("DROP TABLE cheap")
+
+
 def test_what_saved_nothing_is_not_asked_again_but_now_and_then(spark: SparkSession) -> None:
     """History flips the decision; and where it was wrong, it recovers."""
     useless = joined("name >= 0 AND pmod(d.k, 80) >= {}")

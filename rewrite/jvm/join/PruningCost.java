@@ -144,13 +144,14 @@ final class PruningCost {
   /**
    * Whether keys are used only if Spark broadcasts the side anyway.
    *
-   * <p>Otherwise the side is read a second time, which must be cheap compared with the benefit. The
-   * conditions of both tables count. A stream is read once.
+   * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the benefit.
+   * The conditions of both tables count. A stream is read once.
    */
   private boolean onlyInBroadcast(FilteringSide side) {
     if (Repeatability.expensiveReason(side.plan()) != null) return true;
     if (side.nonRepeatableReason() != null || side.plan().isStreaming()) return true;
     SideCost cost = new SideCost(side);
+    if (cost.isCheap()) return false;
     boolean isExpensive = !hasBenefit(cost.overhead(), source.bytes());
     if (side.isBroadcast()) return isExpensive;
     // Tables are looked up only if that decides.
@@ -160,8 +161,7 @@ final class PruningCost {
   }
 
   private static boolean hasBenefit(BigInteger overhead, long benefit) {
-    return SideCost.isIgnored
-        || overhead.multiply(BigInteger.TWO).compareTo(BigInteger.valueOf(benefit)) < 0;
+    return overhead.multiply(BigInteger.TWO).compareTo(BigInteger.valueOf(benefit)) < 0;
   }
 
   /** Return the bytes that remain of the scan after its own conditions. */

@@ -20,6 +20,10 @@ record SideCost(FilteringSide side) {
   private static final int SMALL_BROADCAST = 10;
   private static final int SMALL = 100;
 
+  /** Sides with fewer bytes are never too expensive to read again. Tests of costs set it, because
+      their tables are smaller. */
+  static long cheapBytes = 1 << 20;
+
   /** Return the bytes that reading the side costs: of each table all bytes, and once more for each
       shuffle. */
   BigInteger overhead() {
@@ -72,8 +76,14 @@ record SideCost(FilteringSide side) {
    * <p>Useless keys cost at most a small part of the cost of the scan, until feedback stops them.
    */
   private boolean isSmall(LogicalPlan plan, BigInteger bytes) {
-    int times = side.isBroadcast() ? SMALL_BROADCAST : SMALL;
+    int times = side.isBroadcast() || isCheap() ? SMALL_BROADCAST : SMALL;
     BigInteger overhead = overhead(plan, null, List.of(), 1);
     return overhead.multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;
+  }
+
+  /** Whether reading the side again is never too expensive. */
+  boolean isCheap() {
+    return isIgnored
+        || PlanSize.bytes(side.plan()).compareTo(BigInteger.valueOf(cheapBytes)) < 0;
   }
 }
