@@ -32,7 +32,7 @@ from rewrite.bridge.classes import Classes
 from tests.jvm import Artifact, javas
 from tests.rewrite.differential import ENABLED, FORMATS, settings, spelled
 
-__all__ = ["Outcome", "Suite", "cost_ignored", "input_names", "none_cheap"]
+__all__ = ["Outcome", "Suite", "cost_ignored", "input_names", "without_cheap"]
 
 JAR = Artifact(
     "org.apache.spark",
@@ -338,19 +338,19 @@ def _reads_a_table(frame: DataFrame) -> bool:
 @contextmanager
 def cost_ignored(spark: SparkSession) -> Iterator[None]:
     """Collect the keys of joins whatever they cost: tables of a few rows are not worth it."""
-    with _cost_set(spark, "isIgnored", True, False):
+    with _set_cost(spark, "isIgnored", True, False):
         yield
 
 
 @contextmanager
-def none_cheap(spark: SparkSession) -> Iterator[None]:
+def without_cheap(spark: SparkSession) -> Iterator[None]:
     """Let tables of a few rows be as expensive to read again as large ones."""
-    with _cost_set(spark, "cheapBytes", 0, 1 << 20):
+    with _set_cost(spark, "cheapBytes", 0, 1 << 20):
         yield
 
 
 @contextmanager
-def _cost_set(spark: SparkSession, name: str, value: object, after: object) -> Iterator[None]:
+def _set_cost(spark: SparkSession, name: str, value: object, after: object) -> Iterator[None]:
     field = Classes(spark.sparkContext._gateway).find("join.SideCost").getDeclaredField(name)
     field.setAccessible(True)
     field.set(None, value)

@@ -26,7 +26,7 @@ from tests.rewrite.differential import (
     spelled,
     spoiled,
 )
-from tests.rewrite.spark_suite import none_cheap
+from tests.rewrite.spark_suite import without_cheap
 
 pytestmark = pytest.mark.nightly
 
@@ -44,7 +44,7 @@ DEAR = "bytes) may cost more than it saves of"
 
 @pytest.fixture(scope="module", params=FORMATS)
 def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    with in_catalog_of(spark, request.param), none_cheap(spark):
+    with in_catalog_of(spark, request.param), without_cheap(spark):
         make_table(spark, "calls", f"{ROWS}(960)", "k VALUE_LIST")
         make_table(spark, "orders", f"{ROWS}(480)", "k VALUE_LIST")
         make_table(spark, "events", f"{ROWS}(960)", "tag BLOOM_FILTER, r MIN_MAX, k VALUE_LIST")

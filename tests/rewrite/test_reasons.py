@@ -136,7 +136,7 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "the dimension waits for the keys of another one",
         {},
     ),
-    "a large table in a leg of an OR": (
+    "a large table in an operand of OR": (
         "SELECT id FROM why WHERE k IN (SELECT m FROM why) OR k = 3",
         "keys of a join: why has no condition, and is not small against",
         {},
