@@ -86,11 +86,12 @@ def _store(parts: Parts, entries: pa.Table, placed: Placed, generation: Generati
 def remove_entries(parts: Parts, ordinals: pa.Array) -> IndexRow:
     """Remove entries; return the record to save."""
     record = parts.record
-    if not record.dropped and len(gone := np.intersect1d(_live_ordinals(parts), ordinals)):
+    there = _live_ordinals(parts)
+    if not record.dropped and len(gone := np.intersect1d(there, ordinals)):
         generation = next_generation(record.generation)
         append(parts[REMOVED], pa.table({"ordinal": gone}), generation)
         record = record.with_generation(generation)
-        if _sweep(parts):
+        if _sweep(parts, stay=np.setdiff1d(there, gone)):
             record = replace(record, swept=generation)
     return record
 
@@ -196,13 +197,13 @@ def _insert(parts: Parts, sketch: str, rows: pa.Table, generation: Generation) -
     append(parts[sketch], pa.table(scalars), generation)
 
 
-def _sweep(parts: Parts) -> bool:
-    """Delete the data of removed files; return whether it did.
+def _sweep(parts: Parts, *, stay: Numbers) -> bool:
+    """Delete the data of removed files, so that those in `stay` are left; return whether it did.
 
     Removed files are never reported, so their data is harmless. Rewriting all parts waits until
     more files were removed since the last sweep than are left.
     """
-    record, stay = parts.record, _live_ordinals(parts)
+    record = parts.record
     if len(ordinals_of(parts[REMOVED], since=record.swept)) <= len(stay):
         return False
     live = BitMap(stay.astype(np.uint32))
