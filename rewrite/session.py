@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from providers.errors import SessionError
+from providers.errors import SessionError, StatementError
 from rewrite.bridge.callbacks import find_original_error
 from rewrite.bridge.install import Hooks, find_hooks
 from rewrite.jar_cache import Jars
@@ -33,7 +33,7 @@ from skipping.indexing.interrupts import run_interruptibly
 from skipping.parser.lexer import is_ours
 from skipping.progress import in_notebook
 from skipping.requirements import SparkLine, require_delta, require_spark
-from skipping.spark_api import classic, error_condition
+from skipping.spark_api import RELEASE, classic, error_condition
 
 log = logging.getLogger("skipping")
 
@@ -64,6 +64,11 @@ class Session(SparkSession):
         text = args[0] if args else kwargs.get("sqlQuery")
         try:
             if isinstance(text, str) and is_ours(text):
+                if RELEASE < (4, 1) and (any(args[1:]) or kwargs.get("args")):
+                    raise StatementError(
+                        "statements about skipping indexes have parameters since Spark 4.1: write "
+                        "the values into the statement"
+                    )
                 return run_interruptibly(self, run)
             return run()
         except PySparkException as error:

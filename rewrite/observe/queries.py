@@ -17,14 +17,17 @@ from pyspark.sql import DataFrame, SparkSession
 from providers.errors import SessionError, StatementError
 from skipping.parser.errors import point_at
 from skipping.parser.lexer import after_gap
-from skipping.spark_api import classic, error_condition
+from skipping.spark_api import RELEASE, classic, error_condition
 
-_WRITES = (
+_WRITES = [
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
-    "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
-    "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
-)
+]
+if RELEASE >= (4, 0):  # 3.5 has neither scripts nor EXECUTE IMMEDIATE
+    _WRITES += [
+        "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
+        "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
+    ]
 """Classes of plan nodes that only commands contain.
 
 They can be below the root: the plan of `FROM t INSERT INTO a ... INSERT INTO b` is a union of them.

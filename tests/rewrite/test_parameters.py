@@ -16,10 +16,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import array, create_map, lit, named_struct
 
 from providers.errors import StatementError
+from skipping.spark_api import RELEASE
 
 DELTA, ICEBERG = "bound_delta", "iceberg.db.bound"
 QUOTES = 'it\'s "q" `b` \\ \n -- /* ? :y'
 VARIABLES = "${spark.app.name} ${env:PATH}"
+
+
+def needs(*release: int) -> pytest.MarkDecorator:
+    """Skip a test on Spark before a release."""
+    return pytest.mark.skipif(release > RELEASE, reason=f"Spark {release[0]}.{release[1]} has it")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,13 +68,19 @@ def rows(spark: SparkSession, text: str, args: Any = None) -> list[tuple[Any, ..
         # What only looks like a parameter
         ("SELECT ':x ?' AS a, :x AS b /* :x ? */ -- :x ?", {"x": 1}, (":x ?", 1)),
         ("SELECT `a:x` FROM VALUES (:x) AS t(`a:x`)", {"x": 1}, (1,)),
-        ("SELECT parse_json('{\"x\": 7}'):x::int, :x", {"x": 1}, (7, 1)),
+        pytest.param(
+            "SELECT parse_json('{\"x\": 7}'):x::int, :x", {"x": 1}, (7, 1), marks=needs(4, 0)
+        ),
         # In places that take no expression
         ("SELECT id FROM IDENTIFIER(:t) ORDER BY id LIMIT :n", {"t": DELTA, "n": 1}, (0,)),
         ("SELECT max(id) FROM IDENTIFIER(?) WHERE s < ?", [ICEBERG, "s3"], (2,)),
         ("SELECT (SELECT max(id) FROM range(:n) WHERE id < :m), :n", {"n": 9, "m": 5}, (4, 9)),
-        ("EXECUTE IMMEDIATE 'SELECT :a + :b' USING 3 AS a, 4 AS b", None, (7,)),
-        ("EXECUTE IMMEDIATE 'SELECT ? - ?' USING 3, 4", None, (-1,)),
+        pytest.param(
+            "EXECUTE IMMEDIATE 'SELECT :a + :b' USING 3 AS a, 4 AS b", None, (7,), marks=needs(4, 0)
+        ),
+        pytest.param(
+            "EXECUTE IMMEDIATE 'SELECT ? - ?' USING 3, 4", None, (-1,), marks=needs(4, 0)
+        ),
         ("EXECUTE IMMEDIATE 'SELECT :a || ?' USING 'x'", None, AnalysisException),
         ("SELECT :x, :missing", {"x": 1}, AnalysisException),
         ("SELECT ?, ?", [1], AnalysisException),
@@ -82,6 +94,7 @@ def test_sql_binds_parameters(spark: SparkSession, text: str, args: Any, expecte
         spark.sql(text, args=args)
 
 
+@needs(4, 0)
 def test_sql_binds_nested_values(spark: SparkSession) -> None:
     args = {
         "a": array(lit(1), lit(2)),
@@ -104,6 +117,7 @@ def test_sql_binds_the_parameters_of_commands(spark: SparkSession) -> None:
         assert rows(spark, f"SELECT s FROM {table} WHERE id = :id", {"id": 100}) == []
 
 
+@needs(4, 1)
 def test_sql_binds_the_parameters_of_statements_that_spark_does_not_know(
     spark: SparkSession,
 ) -> None:
@@ -118,6 +132,14 @@ def test_sql_binds_the_parameters_of_statements_that_spark_does_not_know(
     assert ("tagged",) in rows(spark, f"SELECT name FROM {ICEBERG}.refs WHERE name <> ?", ["x:y"])
 
 
+@pytest.mark.skipif(RELEASE >= (4, 1), reason="they have parameters")
+def test_sql_names_the_release_whose_statements_have_parameters(spark: SparkSession) -> None:
+    text = f"DESCRIBE SKIPPING FILES ON {DELTA} WHERE s = :x"
+    with pytest.raises(StatementError, match=r"since Spark 4\.1: write the values"):
+        spark.sql(text, args={"x": "s3"})
+
+
+@needs(4, 1)
 def test_sql_binds_the_parameters_of_our_statements(spark: SparkSession) -> None:
     text = (
         "CREATE SKIPPING INDEX ON IDENTIFIER(:t) (id MIN_MAX, s VALUE_LIST(:limit), "
@@ -148,6 +170,7 @@ def test_sql_binds_the_parameters_of_our_statements(spark: SparkSession) -> None
         spark.sql(f"DESCRIBE SKIPPING FILES ON {DELTA} WHERE nope = ?", args=["s3"])
 
 
+@needs(4, 0)
 def test_errors_point_into_the_text_as_it_was_written(spark: SparkSession) -> None:
     text = f"SELECT :x AS long, nope FROM {DELTA}"
     with pytest.raises(AnalysisException) as unknown:

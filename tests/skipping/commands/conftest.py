@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from skipping.spark_api import classic
+from skipping.spark_api import RELEASE, classic
 from tests.skipping.commands.samples import fresh, make
 
 
@@ -26,9 +26,10 @@ def t(spark: SparkSession) -> Iterator[str]:
 def wide(spark: SparkSession) -> Iterator[str]:
     """A table with no rows, and a column of each type that matters here."""
     name = fresh()
+    variant = "v VARIANT, " if RELEASE >= (4, 0) else ""
     spark.sql(
         f"CREATE TABLE {name} (id BIGINT, s STRING, day DATE, code CHAR(3), tags ARRAY<STRING>,"
-        " m MAP<STRING, INT>, v VARIANT, a STRUCT<b: STRUCT<c: INT, `x.y`: STRING>>)"
+        f" m MAP<STRING, INT>, {variant}a STRUCT<b: STRUCT<c: INT, `x.y`: STRING>>)"
         " USING delta PARTITIONED BY (day)"
     )
     yield name
