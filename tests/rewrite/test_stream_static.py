@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 
 import rewrite
+from skipping.spark_api import RELEASE
 from tests.rewrite.differential import ENABLED, in_catalog_of, make_table, settings
 
 pytestmark = pytest.mark.nightly
@@ -125,5 +126,7 @@ def test_a_batch_in_foreach_batch(spark: SparkSession, fact: str, tmp_path: Path
     frame.coalesce(1).write.format("delta").save(source)
     stream = spark.readStream.format("delta").load(source)
     stream.writeStream.foreachBatch(write).trigger(availableNow=True).start().awaitTermination()
-    # The batch is rows of an RDD: a connector's scan cannot be kept from keys of other rows.
-    assert found == [(20, FILES if fact.startswith("iceberg") else 2)]
+    # The batch is rows of an RDD: a connector's scan cannot be kept from keys of other rows, and
+    # before Spark 4.1 no scan can without adaptive execution.
+    opens_all = fact.startswith("iceberg") or RELEASE < (4, 1)
+    assert found == [(20, FILES if opens_all else 2)]

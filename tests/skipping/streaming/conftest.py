@@ -70,6 +70,10 @@ def row_changes(name: str) -> dict[str, list[str]]:
     }
 
 
+EXPIRES_ALL = "older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1"
+"""Arguments of Iceberg's expire_snapshots; before Spark 4 it takes no `now()`."""
+
+
 def schema_changes(name: str) -> dict[str, list[str]]:
     """What is done to a table whose columns are `id` (INT), `s` and `n`, in any format."""
     return {

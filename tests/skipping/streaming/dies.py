@@ -50,13 +50,13 @@ def _after_sketch() -> None:
 
 
 def _mid_bulk() -> None:
-    real = sqlite.store_sketches
+    real = sqlite.add_entries
 
     def store(*arguments: Any) -> None:
         real(*arguments)
         _die()  # written, and not committed
 
-    sqlite.store_sketches = store
+    sqlite.add_entries = store  # type: ignore[assignment]
 
 
 def _before_watermark() -> None:

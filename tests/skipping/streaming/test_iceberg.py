@@ -12,7 +12,14 @@ from pyspark.sql import SparkSession
 
 import skipping
 from skipping import SkippingIndex
-from tests.skipping.streaming.conftest import QUICK, checked, follow, row_changes, schema_changes
+from tests.skipping.streaming.conftest import (
+    EXPIRES_ALL,
+    QUICK,
+    checked,
+    follow,
+    row_changes,
+    schema_changes,
+)
 
 pytestmark = pytest.mark.nightly
 
@@ -67,7 +74,7 @@ def commits(name: str, first: int) -> dict[str, list[str]]:
         "overwrite": [f"INSERT OVERWRITE {name} SELECT id, 'over', id FROM range(30)"],
         "expire": [
             f"ALTER TABLE {name} DROP BRANCH side",
-            f"{call}expire_snapshots(table => '{table}', older_than => now(), retain_last => 1)",
+            f"{call}expire_snapshots(table => '{table}', {EXPIRES_ALL})",
             f"VACUUM SKIPPING INDEX ON {name}",
         ],
         **schema_changes(name),
@@ -128,10 +135,7 @@ def test_snapshots_that_expired_before_they_were_seen(
     for i in range(3):
         spark.sql(f"INSERT INTO {t} SELECT id, 'x', id FROM range({100 * i}, {100 * i + 5})")
     table = t.partition(".")[2]
-    spark.sql(
-        f"CALL iceberg.system.expire_snapshots("
-        f"table => '{table}', older_than => now(), retain_last => 1)"
-    )
+    spark.sql(f"CALL iceberg.system.expire_snapshots(table => '{table}', {EXPIRES_ALL})")
     index = SkippingIndex.on(spark, t)
     assert covered is not None
     assert index.table.changes(covered, index.table.version()) is None

@@ -12,7 +12,14 @@ from pyspark.sql import SparkSession
 
 import skipping
 from skipping import SkippingIndex
-from tests.skipping.streaming.conftest import QUICK, append, caught_up, same_as_scratch, until
+from tests.skipping.streaming.conftest import (
+    EXPIRES_ALL,
+    QUICK,
+    append,
+    caught_up,
+    same_as_scratch,
+    until,
+)
 
 pytestmark = pytest.mark.nightly
 
@@ -100,7 +107,7 @@ def test_expired_iceberg_snapshots(
             spark.sql(f"INSERT INTO {name} VALUES ({200 + i}, 'z')")
         spark.sql(
             "CALL iceberg.system.expire_snapshots("
-            f"table => '{name.partition('.')[2]}', older_than => now(), retain_last => 1)"
+            f"table => '{name.partition('.')[2]}', {EXPIRES_ALL})"
         )
         index = SkippingIndex.on(spark, name)
         assert index.state.covered is not None
