@@ -245,6 +245,15 @@ class Settings:
         meaning="whether keys of joins and lists of values are also compared with a table's own "
         "statistics: partitions, and for columns without an index the bounds in its log",
     )
+    static_joins: bool = _setting(
+        True,
+        "static.joins",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether the partitions and bounds of one side of a join prune the other side "
+        "while the query is planned",
+    )
     dml: bool = _setting(
         True,
         "dml",

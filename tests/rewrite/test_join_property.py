@@ -1,7 +1,8 @@
 """Random star and snowflake queries: with the index = without, and it skips.
 
 One fact in files that hold few keys each, by a partition column too, so that Spark's own dynamic
-pruning works beside ours. A query draws its joins, their keys, the shape of each dimension and of
+pruning works beside ours. Of other tables bounds or partitions are known, on both sides of a join.
+A query draws its joins, their keys, the shape of each dimension and of
 the fact, and what Spark runs it with. `SKIPPING_TEST_QUERIES` says how many are run of each format;
 `SKIPPING_TEST_SEED` draws others than the usual ones.
 """
@@ -21,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.rewrite.differential import FORMATS, in_catalog_of, make_table, same_rows
+from tests.rewrite.star import BOUNDS
 
 pytestmark = pytest.mark.nightly
 
@@ -36,6 +38,8 @@ KEYS = {
     "x": "CASE k % 20 WHEN 7 THEN double('NaN') WHEN 8 THEN -0D WHEN 9 THEN 0D ELSE k / 3D END",
     "n": "IF(k % 3 = 0, NULL, int(k % 40))",
     "p": "concat('p', k % 3)",
+    "c": "IF(k >= 110, NULL, int(k div 10))",
+    "t": "concat('text ', lpad(k, 3, '0'), repeat('é', 40))",
 }
 """Columns by which tables are joined, of a number `k` from 0 to 119."""
 
@@ -43,8 +47,12 @@ COLUMNS = ", ".join(f"{expression} AS {name}" for name, expression in KEYS.items
 FACT = f"SELECT id, {COLUMNS}, repeat(md5(string(id)), 6) AS pad, int(k % 12) AS _f FROM"
 PAIRS = [(name, name) for name in KEYS] + [("i", "l"), ("l", "i"), ("n", "i"), ("i", "n")]
 
+DIMENSIONS = ["dima", "dimb", "dimc", "dimd"]
+"""The first two are a file without bounds, the others files with bounds, or partitions."""
+
 CONDITIONS = ["{d}.a = 3", "{d}.a IN (1, 5)", "{d}.l < 9", "{d}.s = 'key 17'", "{d}.n IS NULL",
-              "{d}.a > 90", "{d}.x = 0D", "{d}.a % 6 = 2", "true"]  # fmt: skip
+              "{d}.a > 90", "{d}.l BETWEEN 25 AND 47", "{d}.c = 3", "{d}.g = 2", "{d}.l > 105",
+              "{d}.x = 0D", "{d}.a % 6 = 2", "true"]  # fmt: skip
 RANGES = ["{f}.{c} BETWEEN {d}.{c} AND {d}.{c}", "{f}.{c} >= {d}.{c}", "{d}.{c} > {f}.{c}",
           "{f}.l BETWEEN {d}.l AND {d}.l + 3", "{f}.l > {d}.l AND {f}.l - 4 < {d}.l",
           "{f}.x >= {d}.x AND {f}.x < {d}.x + 1", "{d}.x <= {f}.x AND {d}.x >= {f}.x",
@@ -58,6 +66,7 @@ ENGINES = {
     "spark.sql.autoBroadcastJoinThreshold": ["10m", "-1"],
     "spark.sql.codegen.wholeStage": ["true", "true", "false"],
     "spark.sql.exchange.reuse": ["true", "true", "false"],
+    "spark.skipping.dynamic.enabled": ["true", "true", "false"],
     "spark.skipping.dynamic.rows": ["true", "false"],
     "spark.skipping.dynamic.maxBytes": ["32m", "32m", "64"],
 }
@@ -77,10 +86,18 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
             parted.tableProperty(key, value)
         parted.partitionedBy(F.col("p")).create()
         spark.sql(f"CREATE SKIPPING INDEX ON parted ({kinds})")
+        ranges = f"{FACT.replace('k % 12', 'k div 10')} {rows.format(360)}"
+        make_table(spark, "lined", ranges, properties=BOUNDS)
+        lined = spark.table("lined").repartition(6, "l").writeTo("cut").using(request.param)
+        lined.partitionedBy(F.col("c")).create()
         for name, step in (("dima", 1), ("dimb", 2)):
             numbers = f"range(0, 120, {step})"
             some = f"(SELECT id AS k, int(id % 12) AS a, int(id % 5) AS g FROM {numbers})"
             make_table(spark, name, f"SELECT a, g, {COLUMNS}, 0 AS _f FROM {some}")
+        some_files = f"SELECT a, g, {COLUMNS}, int(k div 10) AS _f FROM {some}"
+        make_table(spark, "dimc", some_files, properties=BOUNDS)
+        made = spark.table("dimc").repartition(3, "l").writeTo("dimd").using(request.param)
+        made.partitionedBy(F.col("c"), F.col("g")).create()
         make_table(spark, "few", f"SELECT a, g, {COLUMNS}, 0 AS _f FROM {some} WHERE k IN (2, 38)")
         spark.table("dima").where("a IN (2, 3)").createOrReplaceTempView("kept")
         spark.catalog.cacheTable("kept")
@@ -89,7 +106,7 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
         for name in ("star", "star2", "parted"):
             spark.sql(f"DROP SKIPPING INDEX ON {name}")
         spark.catalog.uncacheTable("kept")
-        for name in ("star", "star2", "parted", "dima", "dimb", "few", "sub1"):
+        for name in ("star", "star2", "parted", "lined", "cut", *DIMENSIONS, "few", "sub1"):
             spark.sql(f"DROP TABLE {name}")
     if totals["queries"]:
         print(request.param, dict(totals))
@@ -110,7 +127,7 @@ class Case:
 @st.composite
 def dimensions(draw: st.DrawFn, alias: str) -> str:
     """A relation with the columns of a dimension."""
-    table = draw(st.sampled_from(["dima", "dimb"]))
+    table = draw(st.sampled_from(DIMENSIONS))
     where = draw(st.sampled_from(CONDITIONS)).format(d=table)
     names = ", ".join(KEYS)
     shape = draw(
@@ -128,7 +145,7 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
         "latest": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY l DESC) AS"
         f" r FROM {table} WHERE {where}) WHERE r = 1",
         "small": "SELECT * FROM few",
-        "large": f"SELECT {names}, a FROM (SELECT *, id % 12 AS a FROM star2) s WHERE"
+        "large": f"SELECT {names}, a FROM (SELECT *, id % 12 AS a, id % 5 AS g FROM star2) s WHERE"
         f" {where.replace(table, 's')}",
         "kept": f"SELECT * FROM kept WHERE {where.replace(table, 'kept')}",
         "union": f"SELECT * FROM {table} WHERE {where} UNION ALL SELECT * FROM {table} WHERE a = 4",
@@ -142,6 +159,11 @@ facts = st.sampled_from(
         "star",
         "star",
         "parted",
+        "lined",
+        "lined",
+        "cut",
+        "(SELECT a.* FROM lined a JOIN cut b ON a.l = b.l AND b.c < 4)",
+        "(SELECT a.* FROM cut a LEFT JOIN lined b ON a.t = b.t AND a.c = 7)",
         "(SELECT * FROM star WHERE l % 7 < 5)",
         "(SELECT * FROM star UNION ALL SELECT * FROM star2)",
         f"(SELECT max(id) AS id, {', '.join(KEYS)} FROM star GROUP BY {', '.join(KEYS)})",

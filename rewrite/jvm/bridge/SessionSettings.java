@@ -19,7 +19,9 @@ public final class SessionSettings {
   private static final int CAPACITY = 64;
   private static final long IDLE = 600L * 1000 * 1000 * 1000; // nanoseconds
   private static final Set<String> SWITCHES =
-      Set.of("enabled", "statistics.enabled", "dml", "dynamic.enabled", "dynamic.rows");
+      Set.of(
+          "enabled", "statistics.enabled", "static.joins", "dml", "dynamic.enabled",
+          "dynamic.rows");
 
   private final Map<String, Name> names = new RecentMap<>(CAPACITY);
   private final SettingNumbers numbers;

@@ -39,6 +39,11 @@ public final class SkippingConf {
     return isTrue("statistics.enabled");
   }
 
+  /** Whether joins use keys that metadata provide while a query is planned. */
+  public static boolean usesStaticKeys() {
+    return isEnabled() && usesStatistics() && isTrue("static.joins");
+  }
+
   /** Whether explain shows the values of conditions. */
   public static boolean showsValues() {
     return "true".equalsIgnoreCase(get("explain.values", "false").trim());

@@ -77,10 +77,11 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     try {
-      if (!context.client().collectsKeys() || isIncomplete(plan) || hasState(plan, true)) {
-        return plan;
-      }
-      return new Pass(new ReuseAnalysis(plan, context.registry())).visit(plan);
+      if (isIncomplete(plan) || hasState(plan, true)) return plan;
+      boolean isStatic = context.client().isOn() && SkippingConf.usesStaticKeys();
+      LogicalPlan known = isStatic ? new StaticJoins(context).add(plan) : plan;
+      if (!context.client().collectsKeys()) return known;
+      return new Pass(new ReuseAnalysis(known, context.registry())).visit(known);
     } catch (Throwable failure) {
       String reason = "looking for them failed: " + Failures.forgive(failure);
       ScalaInterop.asJava(plan.collectLeaves()).forEach(leaf -> ScanNotes.add(leaf, reason));

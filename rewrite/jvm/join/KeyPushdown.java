@@ -139,7 +139,7 @@ record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pru
   }
 
   /** Whether a key passes an operator as it is. */
-  private static boolean passes(LogicalPlan plan, Expression key) {
+  static boolean passes(LogicalPlan plan, Expression key) {
     if (plan instanceof Window window) return isIn(window.partitionSpec(), key);
     if (plan instanceof WindowGroupLimit limit) return isIn(limit.partitionSpec(), key);
     // These read each row alone; a function declares it if it is random.
@@ -192,7 +192,7 @@ record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pru
   }
 
   /** Return the key in terms of the plan below a list of columns. */
-  private static Expression mapKey(Expression key, List<NamedExpression> columns) {
+  static Expression mapKey(Expression key, List<NamedExpression> columns) {
     Map<ExprId, Expression> aliases = new HashMap<>();
     for (NamedExpression column : columns) {
       if (column instanceof Alias alias) aliases.put(alias.exprId(), alias.child());
@@ -218,7 +218,7 @@ record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pru
   }
 
   /** Whether all rows of a group have the same key: then the keys prune complete groups. */
-  private static boolean isIn(scala.collection.Iterable<Expression> groups, Expression key) {
+  static boolean isIn(scala.collection.Iterable<Expression> groups, Expression key) {
     List<Expression> columns = ScalaInterop.asJava(groups);
     Expression inside = Inversion.column(key);
     for (Expression column : columns) {

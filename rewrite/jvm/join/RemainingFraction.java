@@ -8,9 +8,8 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
-import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
-import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -41,6 +40,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
 
   private static boolean hasValues(Expression condition) {
     return !(condition instanceof IsNotNull) && !Filters.isDynamic(condition)
+        && !StaticKeys.isOne(condition)
         && !SubqueryExpression.hasSubquery(condition);
   }
 
@@ -52,16 +52,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
               && (client.hasIndex(source.table())
                   || statistics.concern(source, conditions, List.of()));
       if (!canPrune) return 1;
-      String refusal = client.refusal(source.table(), true);
-      LookupResponse response =
-          refusal == null
-              ? client.findPrunable(
-                  PredicateEncoder.request(
-                      source.table(), statistics.columns(source), conditions, List.of(),
-                      List.of()))
-              : LookupResponse.none(refusal);
-      FileCounter counter =
-          new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));
+      FileCounter counter = statistics.lookUp(source, conditions, List.of());
       source.findPrunable(counter);
       return counter.remainingFraction();
     } catch (Throwable failure) {

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LocalRelation;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.source.ScanSources;
 
 /** Whether a plan probably returns few of the keys of its tables, because it has a condition. */
@@ -19,7 +20,8 @@ final class Selectivity {
     if (ScanSources.hasConditions(plan)) return true;
     if (plan instanceof Filter filter
         && Conditions.conjuncts(filter.condition()).stream()
-            .anyMatch(each -> !Filters.isDynamic(each) && !(each instanceof IsNotNull))) {
+            .anyMatch(each -> !Filters.isDynamic(each) && !(each instanceof IsNotNull)
+                        && !StaticKeys.isOne(each))) {
       return true;
     }
     List<LogicalPlan> children = Repeatability.children(plan);

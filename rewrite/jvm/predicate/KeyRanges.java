@@ -44,7 +44,7 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
   }
 
   /** Build ranges from their ends, which are at the same places of two lists; one may be null. */
-  static KeyRanges of(DataType type, List<Object> from, List<Object> to) {
+  public static KeyRanges of(DataType type, List<Object> from, List<Object> to) {
     boolean isOpen = from == null || to == null;
     List<Object> mins = from == null ? to : from;
     List<Object> maxs = to == null ? from : to;

@@ -99,7 +99,7 @@ public final class ValueTypes {
   }
 
   /** Return an integer as Catalyst boxes it for an integral type, a date or a timestamp. */
-  static Object integer(DataType type, long value) {
+  public static Object integer(DataType type, long value) {
     if (type instanceof ByteType) return (byte) value;
     if (type instanceof ShortType) return (short) value;
     if (type.defaultSize() == 4) return (int) value;

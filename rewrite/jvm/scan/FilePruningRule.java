@@ -22,8 +22,10 @@ import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.AskedLeaves;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.RuntimeRowFilter;
 import rewrite.jvm.predicate.ScalarSubqueries;
+import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 
@@ -156,19 +158,27 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         ScanSource read = scan.read();
         List<JoinKeySet> keys = new ArrayList<>(keysAbove);
         List<Expression> filters = scan.filters(above);
+        List<KeyValues> staticKeys = StaticKeys.take(filters);
         if (read != null) {
           recordPredicates(node, read, filters);
           keys.addAll(scan.keys());
           if (!scan.filtersRows()) keys.forEach(JoinKeySet::keepRows);
         }
-        TopRows top = findTop(node, read, filters, keys);
-        String refusal = top == null ? scans.refusal(scan, read, filters, keys) : null;
-        Outcome outcome = refusal != null ? Outcome.NOT_ELIGIBLE : choose(read, filters, keys, top);
+        TopRows top = staticKeys.isEmpty() ? findTop(node, read, filters, keys) : null;
+        List<KeyValues> sets = new ArrayList<>(staticKeys);
+        sets.addAll(keys);
+        String refusal = top == null ? scans.refusal(scan, read, filters, sets) : null;
+        boolean hasKeys = sets.stream().anyMatch(set -> set.column() != null);
+        Outcome outcome =
+            refusal != null ? Outcome.NOT_ELIGIBLE
+            : filters.isEmpty() && top == null && !hasKeys ? Outcome.NOTHING_TO_LOOK_UP
+            : waits(read, filters, keys) ? Outcome.LOOK_UP_LATER
+            : Outcome.LOOK_UP_NOW;
         return switch (outcome) {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_LATER -> {
-            ScanPruning pruning = scans.pruning(read, filters, keys, top);
+            ScanPruning pruning = scans.pruning(read, filters, staticKeys, keys, top);
             if (runs && areDue(keys)) pruning.collect(plan, node);
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);
@@ -180,12 +190,8 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       }
     }
 
-    private Outcome choose(
-        ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
-      boolean hasKeys = keys.stream().anyMatch(set -> set.column() != null);
-      if (filters.isEmpty() && top == null && !hasKeys) return Outcome.NOTHING_TO_LOOK_UP;
-      boolean waits = runs && (!areDue(keys) || scans.statistics().areAwaited(read, filters));
-      return waits ? Outcome.LOOK_UP_LATER : Outcome.LOOK_UP_NOW;
+    private boolean waits(ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
+      return runs && (!areDue(keys) || scans.statistics().areAwaited(read, filters));
     }
 
     private static boolean areDue(List<JoinKeySet> keys) {
@@ -236,9 +242,10 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         }
       }
       SparkPlan child = pruneBelow(filter.child(), takeDeterministic(remaining), keys);
+      boolean hasStaticKeys = remaining.removeIf(StaticKeys::isOne);
       if (child != filter.child()) {
         remaining.addAll(createRowFilters(child));
-      } else if (keys.isEmpty()) {
+      } else if (keys.isEmpty() && !hasStaticKeys) {
         return filter;
       }
       return remaining.isEmpty() ? child : filter.copy(Conditions.conjunction(remaining), child);

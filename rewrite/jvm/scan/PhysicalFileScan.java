@@ -21,6 +21,7 @@ import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.RuntimeRowFilter;
+import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.shims.FileScans;
 import rewrite.jvm.shims.Nodes;
 import rewrite.jvm.source.BoundRule;
@@ -124,10 +125,11 @@ final class PhysicalFileScan extends PhysicalScan {
         location, old.partitionSchema(), old.dataSchema(), old.bucketSpec(), old.fileFormat(),
         old.options(), old.sparkSession());
     List<Expression> filters = dataFilters();
+    filters.removeIf(StaticKeys::isOne);
     boolean collects = waits && !pruning.isCollected();
     filters.addAll(collects ? createAwaitedFilters(pruning.keys()) : createRanges(pruning.keys()));
     List<Expression> partitionFilters = partitionFilters();
-    partitionFilters.removeIf(this::isOurs);
+    partitionFilters.removeIf(each -> isOurs(each) || StaticKeys.isOne(each));
     FileSourceScanExec copy =
         Nodes.copy(
             scan, relation, ScalaInterop.asScala(partitionFilters), ScalaInterop.asScala(filters));

@@ -10,6 +10,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.TableStatistics;
@@ -29,14 +30,16 @@ public record PhysicalScans(
 
   /** Returns the pruning of a scan by conditions and the keys of joins. */
   ScanPruning pruning(
-      ScanSource read, List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
-    return new ScanPruning(client, feedback, statistics, read, filters, keys, top);
+      ScanSource read, List<Expression> filters, List<KeyValues> staticKeys,
+      List<JoinKeySet> keys, TopRows top) {
+    return new ScanPruning(client, feedback, statistics, read, filters, staticKeys, keys, top);
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and
       keys; null if one of them may. */
   public String refusal(
-      PhysicalScan scan, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
+      PhysicalScan scan, ScanSource read, List<Expression> filters,
+      List<? extends KeyValues> keys) {
     if (read == null && scan.isOfStream() && client.isOn()) {
       return "a stream reads all files of its batch";
     }

@@ -33,6 +33,7 @@ public final class ScanPruning {
   private final TableStatistics statistics;
   private final ScanSource read;
   private final List<Expression> filters;
+  private final List<KeyValues> staticKeys;
   private final List<JoinKeySet> keys;
   private final TopRows top;
   private final Composites composites;
@@ -43,16 +44,17 @@ public final class ScanPruning {
   private boolean isCollected;
   private boolean isOrdered;
 
-  /** `filters` are the scan's conditions, `keys` those of joins, and `top` the first rows that the
-      query needs, or null. */
+  /** `filters` are the scan's conditions, `staticKeys` and `keys` those of joins, and `top` the
+      first rows that the query needs, or null. */
   ScanPruning(
       IndexClient client, PruningFeedback feedback, TableStatistics statistics, ScanSource read,
-      List<Expression> filters, List<JoinKeySet> keys, TopRows top) {
+      List<Expression> filters, List<KeyValues> staticKeys, List<JoinKeySet> keys, TopRows top) {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
     this.read = read;
     this.filters = filters;
+    this.staticKeys = staticKeys;
     this.keys = keys;
     this.top = top;
     this.composites = statistics.composites(read);
@@ -101,18 +103,21 @@ public final class ScanPruning {
   private void lookUp(List<Expression> conditions, List<Expression> late) {
     List<Expression> all = new ArrayList<>(conditions);
     all.addAll(TupleKeys.conditions(keys, client.maxBytes()));
-    own = statistics.ask(read, all, late, keys);
+    List<KeyValues> sets = new ArrayList<>(staticKeys);
+    sets.addAll(keys);
+    own = statistics.ask(read, all, late, sets);
     response = findPrunable(all);
   }
 
   private LookupResponse findPrunable(List<Expression> filters) {
-    if (filters.isEmpty() && top == null && keys.stream().noneMatch(JoinKeySet::isAvailable)) {
+    boolean hasKeys = !staticKeys.isEmpty() || keys.stream().anyMatch(JoinKeySet::isAvailable);
+    if (filters.isEmpty() && top == null && !hasKeys) {
       return LookupResponse.none(
           "there are no keys, and no condition of the query reached this scan");
     }
     String refusal = client.refusal(read.table(), true);
     if (refusal != null) return LookupResponse.none(refusal);
-    List<KeyValues> forms = new ArrayList<>();
+    List<KeyValues> forms = new ArrayList<>(staticKeys);
     keys.forEach(set -> addForms(forms, set));
     return client.findPrunable(
         PredicateEncoder.request(
@@ -138,7 +143,8 @@ public final class ScanPruning {
       explaining a query must not make it run without them. */
   ScanPruning forecast() {
     if (response != null) return this;
-    ScanPruning out = new ScanPruning(client, feedback, statistics, read, filters, keys, top);
+    ScanPruning out =
+        new ScanPruning(client, feedback, statistics, read, filters, staticKeys, keys, top);
     out.lookUp();
     return out;
   }
@@ -216,7 +222,8 @@ public final class ScanPruning {
     if (response != null || that.response != null) {
       return response != null && response.equals(that.response) && own.equals(that.own);
     }
-    return isDeterminedByFilters() && that.isDeterminedByFilters();
+    return staticKeys.equals(that.staticKeys) && isDeterminedByFilters()
+        && that.isDeterminedByFilters();
   }
 
   private boolean isDeterminedByFilters() {

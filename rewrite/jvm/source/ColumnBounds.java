@@ -1,5 +1,6 @@
 package rewrite.jvm.source;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -12,6 +13,7 @@ import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.predicate.KeyValues;
+import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.TopRows;
 
 /**
@@ -186,6 +188,19 @@ public final class ColumnBounds {
   Set<String> findExcludedFiles(BoundsTest test) {
     return find(
         file -> file == NO_VALUE || file.isBounded() && test.excludes(file.lower, file.upper));
+  }
+
+  /** Returns the values of some files, except nulls, as a range for each file; null if one of the
+      files may have any value. */
+  List<Range> findRanges(Collection<String> locations) {
+    List<Range> out = new ArrayList<>();
+    for (String location : locations) {
+      Bounds file = files.get(location);
+      if (file == NO_VALUE) continue;
+      if (file == null || !file.isBounded()) return null;
+      out.add(new Range(file.lower, file.upper));
+    }
+    return out;
   }
 
   private Set<String> find(Predicate<Bounds> test) {

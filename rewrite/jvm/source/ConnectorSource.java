@@ -15,9 +15,6 @@ public interface ConnectorSource extends ScanSource {
       allow it. */
   ConnectorSource copy();
 
-  /** Returns the locations of the files that its own planning leaves. */
-  List<String> locations() throws Exception;
-
   /** Returns the steps of its own planning. */
   List<SizeStep> sizes() throws Exception;
 

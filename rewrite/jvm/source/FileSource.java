@@ -47,7 +47,19 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
     return options.ignoreMissingFiles() || options.ignoreCorruptFiles();
   }
 
+  @Override public List<String> locations() {
+    return directories().stream()
+        .flatMap(directory -> ScalaInterop.asJava(directory.files()).stream())
+        .map(file -> file.getPath().toString())
+        .toList();
+  }
+
   @Override public Set<String> withoutPartition(List<String> path, KeyValues values) {
+    return partitionValues(path).findExcludedFiles(ColumnBounds.test(values));
+  }
+
+  @Override public ColumnBounds partitionValues(List<String> path) {
+    if (!isPartitioned(path)) return null;
     StructType partition = relation.location().partitionSchema();
     int at = partition.fieldIndex(path.get(0));
     DataType type = partition.fields()[at].dataType();
@@ -63,7 +75,7 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
         }
       }
     }
-    return bounds.findExcludedFiles(ColumnBounds.test(values));
+    return bounds;
   }
 
   @Override public Set<String> findPrunable(FileCounter counter) {

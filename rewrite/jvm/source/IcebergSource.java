@@ -148,6 +148,13 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
         members.tasks(scan), field(path), values, members.caseSensitive(scan));
   }
 
+  @Override public ColumnBounds partitionValues(List<String> path) throws Exception {
+    Types.NestedField field = field(path);
+    return field == null
+        ? null
+        : IcebergStatistics.partitionValues(members.tasks(scan), field);
+  }
+
   /** The manifests' files tell which columns really have some. */
   @Override public boolean hasStatistics(List<String> path) {
     Types.NestedField field = field(path);

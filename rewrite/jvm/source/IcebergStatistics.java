@@ -11,6 +11,7 @@ import java.util.Objects;
 import java.util.Set;
 import org.apache.iceberg.DataFile;
 import org.apache.iceberg.FileScanTask;
+import org.apache.iceberg.PartitionField;
 import org.apache.iceberg.PartitionSpec;
 import org.apache.iceberg.ScanTask;
 import org.apache.iceberg.StructLike;
@@ -25,12 +26,14 @@ import org.apache.iceberg.types.Conversions;
 import org.apache.iceberg.types.Type;
 import org.apache.iceberg.types.Types;
 import org.apache.iceberg.util.ByteBuffers;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.Decimal$;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.Range;
+import rewrite.jvm.predicate.ValueTypes;
 
 /** What the manifests of an Iceberg table know of its files: partitions and bounds. */
 final class IcebergStatistics {
@@ -72,6 +75,41 @@ final class IcebergStatistics {
     return new Evaluator(
         spec.partitionType(), Projections.inclusive(spec, caseSensitive).project(some),
         caseSensitive);
+  }
+
+  /** Returns the value of a column in each file; null if a file is not in a partition of that value.
+      Iceberg reads the column from the partition then. */
+  static ColumnBounds partitionValues(List<ScanTask> tasks, Types.NestedField field) {
+    DataType type = SparkSchemaUtil.convert(field.type());
+    ColumnBounds out = new ColumnBounds(type);
+    Set<String> found = new HashSet<>();
+    for (ScanTask each : tasks) {
+      FileScanTask task = each.asFileScanTask();
+      int at = identity(task.spec(), field.fieldId());
+      if (at < 0) return null;
+      String location = task.file().location();
+      if (!found.add(location)) continue;
+      Object stored = task.file().partition().get(at, Object.class);
+      Object value = stored == null ? null : catalyst(stored, field.type());
+      if (stored == null) {
+        out.addNull(location);
+      } else if (value == null) {
+        return null;
+      } else {
+        // A column that is a BIGINT now was an INT when the partition was written.
+        boolean isInteger = ValueTypes.isCounted(type);
+        out.add(location, isInteger ? ValueTypes.integer(type, ValueTypes.toLong(value)) : value);
+      }
+    }
+    return out;
+  }
+
+  private static int identity(PartitionSpec spec, int id) {
+    for (int i = 0; i < spec.fields().size(); i++) {
+      PartitionField part = spec.fields().get(i);
+      if (part.sourceId() == id && part.transform().isIdentity()) return i;
+    }
+    return -1;
   }
 
   private static Expression in(String name, List<?> values) {

@@ -31,6 +31,15 @@ public interface ScanSource {
   /** Whether the partition of a file may tell the value of a column there. */
   boolean isPartitioned(List<String> path);
 
+  /** Returns the locations of the files that the table format alone would read. */
+  List<String> locations() throws Exception;
+
+  /** Returns the value of a column in each of these files, as its partition tells it; null if not
+      all partitions do. */
+  default ColumnBounds partitionValues(List<String> path) throws Exception {
+    return null;
+  }
+
   /** Returns the locations of the files whose partition proves that a column has none of some
       values. */
   Set<String> withoutPartition(List<String> path, KeyValues values) throws Exception;

@@ -14,8 +14,10 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
@@ -26,6 +28,8 @@ import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
+import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.predicate.ValueTypes;
@@ -45,6 +49,9 @@ public final class TableStatistics {
 
   /** Files whose bounds are cached, of the columns that were used last. */
   private static final int CACHED_FILES = 1000000;
+
+  private static final UTF8String GREATEST =
+      UTF8String.fromString(Character.toString(Character.MAX_CODE_POINT));
 
   private final IndexClient client;
   private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
@@ -140,6 +147,40 @@ public final class TableStatistics {
       });
     }
     return out;
+  }
+
+  /** Returns a counter of the files that the index and the table prune by conditions and keys. */
+  public FileCounter lookUp(
+      ScanSource read, List<Expression> conditions, List<? extends KeyValues> keys) {
+    String refusal = client.refusal(read.table(), true);
+    LookupResponse response =
+        refusal == null
+            ? client.findPrunable(
+                PredicateEncoder.request(
+                    read.table(), columns(read), conditions, keys, List.of()))
+            : LookupResponse.none(refusal);
+    return new FileCounter(response, ask(read, conditions, List.of(), keys));
+  }
+
+  /** Returns the values of a column in some files, nulls aside, as the version that is read has them
+      in its partitions or bounds; null if a file may have any value. */
+  public List<Range> findRanges(ScanSource read, Expression column, Collection<String> files)
+      throws Exception {
+    DataType type = column.dataType();
+    List<String> path = Conditions.path(column);
+    if (!SkippingConf.usesStatistics() || path == null || !isOrdered(type)) return null;
+    if (ValueTypes.isFloating(type)) return null; // bounds do not cover NaN, which equals NaN
+    ColumnBounds known = read.partitionValues(path);
+    if (known == null) known = bounds(read, path);
+    List<Range> ranges = known == null ? null : known.findRanges(files);
+    return ranges == null || ranges.stream().anyMatch(TableStatistics::isOpen) ? null : ranges;
+  }
+
+  /** Whether texts that are not valid may be above a bound: a log cuts "a\xff" to "a" and the
+      greatest character, which is less. */
+  private static boolean isOpen(Range range) {
+    return range.max() instanceof UTF8String max && max.contains(GREATEST)
+        || range.min() instanceof UTF8String min && min.contains(GREATEST);
   }
 
   private boolean isKnown(ScanSource read, Comparison test) {
