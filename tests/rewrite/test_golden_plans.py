@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.rewrite.differential import make_table, settings
-from tests.rewrite.star import BOUNDS
 
 GOLDEN = Path(__file__).parent / "golden" / "plans.txt"
 D = "(SELECT k, g FROM d WHERE g = 3)"
@@ -47,13 +46,6 @@ SHAPES = {
     "a range": "SELECT f.id FROM f JOIN (SELECT k, g FROM d WHERE g = 3) d"
     " ON f.k BETWEEN d.k AND d.g",
     "a key with a default": f"SELECT f.id FROM f JOIN {D} d ON coalesce(f.k, 0) = d.k",
-    "bounds of the other side": (
-        "SELECT b.id FROM b JOIN (SELECT k, rand() AS r FROM c WHERE g < 12) c ON b.k = c.k"
-    ),
-    "bounds of the other side, through a join": (
-        "SELECT b.id FROM b JOIN (SELECT k, g FROM c) c ON b.k = c.k"
-        " JOIN (SELECT g, rand() AS r FROM c WHERE k > 35) d ON c.g = d.g"
-    ),
     "a constant": "SELECT f.id FROM f JOIN (SELECT 5 AS k) d ON f.k = d.k",
     "a preserved side": f"SELECT f.id FROM f LEFT JOIN {D} d ON f.k = d.k",
 }
@@ -66,14 +58,9 @@ def tables(spark: SparkSession) -> Iterator[None]:
     make_table(spark, "f", rows, "k VALUE_LIST, id MIN_MAX, m VALUE_LIST")
     make_table(spark, "d", "SELECT int(id) AS k, int(id % 5) AS g, 0 AS _f FROM range(40)")
     make_table(spark, "e", "SELECT int(id) AS g, int(id % 3) AS h, 0 AS _f FROM range(5)")
-    for name in "bc":
-        rows = (
-            "SELECT int(id) AS id, int(id) AS k, int(id) AS g, int(id div 10) AS _f FROM range(40)"
-        )
-        make_table(spark, name, rows, properties=BOUNDS)
     yield
     spark.sql("DROP SKIPPING INDEX ON f")
-    for name in "fdebc":
+    for name in "fde":
         spark.sql(f"DROP TABLE {name}")
 
 

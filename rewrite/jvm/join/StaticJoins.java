@@ -139,7 +139,7 @@ record StaticJoins(PruningContext context) {
     boolean isSelective(Expression key) {
       return !keys.isEmpty() || ScanSources.hasConditions(leaf)
           || conditions.stream().anyMatch(each -> !(each instanceof IsNotNull))
-          || source.isPartitioned(Conditions.path(Casts.bare(key)));
+          || source.isPartition(Conditions.path(Casts.bare(key)));
     }
   }
 
@@ -236,7 +236,9 @@ record StaticJoins(PruningContext context) {
     }
 
     private boolean canProvide(Column column) {
-      return isUsable(column) && ScanSources.isSnapshot(column.scan.leaf);
+      if (!isUsable(column) || !ScanSources.isSnapshot(column.scan.leaf)) return false;
+      List<String> path = Conditions.path(Casts.bare(column.key));
+      return column.scan.source.isPartition(path) || column.scan.source.hasStatistics(path);
     }
 
     private boolean canPrune(Column column) {
