@@ -68,8 +68,10 @@ record StaticJoins(PruningContext context) {
   /** Return the plan with the keys; the plan itself if no scan loses files. */
   LogicalPlan add(LogicalPlan plan) {
     String reason;
+    List<LogicalPlan> leaves = ScalaInterop.asJava(plan.collectLeaves());
     try {
       List<Edge> edges = new Finder(plan).findEdges();
+      leaves = edges.stream().map(edge -> edge.to.leaf).toList();
       Map<ExprId, Expression> found = edges.isEmpty() ? Map.of() : solve(plan, edges);
       // In dynamic filters, too: they reuse the broadcast of a plan only if it is the same.
       return found.isEmpty()
@@ -81,7 +83,7 @@ record StaticJoins(PruningContext context) {
     } catch (Throwable failure) {
       reason = "comparing it with the bounds of other tables failed: " + Failures.forgive(failure);
     }
-    for (LogicalPlan leaf : ScalaInterop.asJava(plan.collectLeaves())) ScanNotes.add(leaf, reason);
+    for (LogicalPlan leaf : leaves) ScanNotes.add(leaf, reason);
     return plan;
   }
 
