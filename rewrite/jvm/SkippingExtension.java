@@ -24,6 +24,7 @@ import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
 import rewrite.jvm.scan.PhysicalScans;
+import rewrite.jvm.scan.ScanSizeRule;
 import rewrite.jvm.source.BoundRule;
 import rewrite.jvm.source.TableFormats;
 import rewrite.jvm.source.TableStatistics;
@@ -59,9 +60,13 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
   /** Adds the rules, the parser and the function to sessions that begin later. */
   @Override public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectColumnar(new FilePruningRule(physical, true).inject());
-    // The rule adds itself to the optimizer when the session's first plan is analyzed.
+    // Delta's rule for its files runs with this one, and before it if Delta was injected before.
+    extensions.injectPreCBORule(new ScanSizeRule(client, statistics, true).inject());
+    // The rules are added to the optimizer when the session's first plan is analyzed.
     extensions.injectResolutionRule(
-        new JoinPruningRule.Inject(new JoinPruningRule(client, registry, feedback, statistics)));
+        new JoinPruningRule.Inject(
+            new ScanSizeRule(client, statistics, false),
+            new JoinPruningRule(client, registry, feedback, statistics)));
     extensions.injectParser(new SkippingSqlParser.Inject(statements, this));
     network.inject(extensions);
     INJECTED.put(extensions, new WeakReference<>(this));

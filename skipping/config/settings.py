@@ -254,6 +254,15 @@ class Settings:
         meaning="whether the partitions and bounds of one side of a join prune the other side "
         "while the query is planned",
     )
+    report_size: bool = _setting(
+        True,
+        "report.size",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether Spark's optimizer gets the size that the index leaves of a Delta or "
+        "Parquet table",
+    )
     dml: bool = _setting(
         True,
         "dml",

@@ -30,7 +30,7 @@ public final class Budget {
   }
 
   /** Whether there was no lookup for longer than the whole budget. */
-  synchronized boolean isIdle() {
+  public synchronized boolean isIdle() {
     return waiting == 0 && System.nanoTime() - since > total;
   }
 

@@ -90,6 +90,11 @@ public final class IndexClient {
     patience.beginPlan();
   }
 
+  /** Begins the lookups of another plan, before the plan rule runs. */
+  public void beginPlan() {
+    budgets.beginPlan();
+  }
+
   public long plans() {
     return plans.get();
   }

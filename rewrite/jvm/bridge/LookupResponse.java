@@ -106,6 +106,11 @@ public final class LookupResponse {
     return ordinal >= 0 && pruned.contains(ordinal);
   }
 
+  /** Whether the index prunes a file at all, of this version of the table or another one. */
+  public boolean prunesAny() {
+    return !pruned.isEmpty();
+  }
+
   public int operands() {
     return operands.size();
   }

@@ -20,7 +20,7 @@ public final class SessionSettings {
   private static final long IDLE = 600L * 1000 * 1000 * 1000; // nanoseconds
   private static final Set<String> SWITCHES =
       Set.of(
-          "enabled", "statistics.enabled", "static.joins", "dml", "dynamic.enabled",
+          "enabled", "statistics.enabled", "static.joins", "report.size", "dml", "dynamic.enabled",
           "dynamic.rows");
 
   private final Map<String, Name> names = new RecentMap<>(CAPACITY);

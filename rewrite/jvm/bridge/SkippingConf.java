@@ -44,6 +44,11 @@ public final class SkippingConf {
     return isEnabled() && usesStatistics() && isTrue("static.joins");
   }
 
+  /** Whether Spark's optimizer gets the size that the index leaves of a scan. */
+  public static boolean reportsSize() {
+    return isTrue("report.size");
+  }
+
   /** Whether explain shows the values of conditions. */
   public static boolean showsValues() {
     return "true".equalsIgnoreCase(get("explain.values", "false").trim());

@@ -256,17 +256,20 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
   }
 
   /**
-   * Adds the rule to the optimizer rules of each session, through `injectResolutionRule`.
+   * Adds the rule to the optimizer rules of each session, after another one, through
+   * `injectResolutionRule`.
    *
    * <p>Only `extraOptimizations` run late enough. Spark calls the builder once for every session,
    * `newSession()` included, on its first analysis.
    */
   public static final class Inject
       extends scala.runtime.AbstractFunction1<SparkSession, Rule<LogicalPlan>> {
+    private final Rule<LogicalPlan> first;
     private final JoinPruningRule rule;
     private final Rule<LogicalPlan> nothing = new Nothing();
 
-    public Inject(JoinPruningRule rule) {
+    public Inject(Rule<LogicalPlan> first, JoinPruningRule rule) {
+      this.first = first;
       this.rule = rule;
     }
 
@@ -275,7 +278,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
         ExperimentalMethods methods = session.experimental();
         List<Rule<LogicalPlan>> rules = ScalaInterop.asJava(methods.extraOptimizations());
         if (rules.stream().noneMatch(rule::isSame)) {
-          rules.add(rule);
+          rules.addAll(List.of(first, rule));
           methods.extraOptimizations_$eq(ScalaInterop.asScala(rules));
         }
       } catch (Throwable failure) {

@@ -9,6 +9,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.source.ReportedSize;
 
 /** Spark's estimates of a logical plan. */
 final class PlanSize {
@@ -18,7 +19,7 @@ final class PlanSize {
       here. */
   static BigInteger bytes(LogicalPlan plan) {
     return ScalaInterop.asJava(plan.collectLeaves()).stream()
-        .map(PlanSize::estimate)
+        .map(ReportedSize::allBytes)
         .reduce(BigInteger.ZERO, BigInteger::add);
   }
 

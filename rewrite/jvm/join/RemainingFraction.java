@@ -9,8 +9,10 @@ import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.source.FileCounter;
+import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -33,7 +35,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
     if (own.isEmpty()) return 1;
     CachedFraction known = ScalaInterop.orNull(leaf.getTagValue(TAG));
     if (known != null && known.conditions.equals(own)) return known.fraction;
-    double fraction = lookUp(leaf, own);
+    double fraction = lookUp(leaf, conditions);
     leaf.setTagValue(TAG, new CachedFraction(own, fraction));
     return fraction;
   }
@@ -52,7 +54,14 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
               && (client.hasIndex(source.table())
                   || statistics.concern(source, conditions, List.of()));
       if (!canPrune) return 1;
-      FileCounter counter = statistics.lookUp(source, conditions, List.of());
+      String refusal = client.refusal(source.table(), true);
+      LookupResponse response =
+          refusal == null
+              ? PlannedLookup.of(
+                  leaf, source, statistics, client, PlannedLookup.takeKnown(conditions))
+              : LookupResponse.none(refusal);
+      FileCounter counter =
+          new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));
       source.findPrunable(counter);
       return counter.remainingFraction();
     } catch (Throwable failure) {

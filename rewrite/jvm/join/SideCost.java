@@ -8,6 +8,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Union;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.ReportedSize;
 
 /** What it costs to collect keys from a filtering side, and whether they can be few. */
 record SideCost(FilteringSide side) {
@@ -39,7 +40,7 @@ record SideCost(FilteringSide side) {
   private static BigInteger overhead(
       LogicalPlan plan, RemainingFraction remaining, List<Expression> above, int times) {
     if (plan.children().isEmpty()) {
-      BigInteger bytes = PlanSize.estimate(plan);
+      BigInteger bytes = ReportedSize.allBytes(plan);
       double fraction = remaining == null ? 1 : remaining.of(plan, above);
       if (fraction < 1) bytes = BigInteger.valueOf((long) (fraction * bytes.doubleValue()));
       return bytes.multiply(BigInteger.valueOf(times));

@@ -178,7 +178,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_LATER -> {
-            ScanPruning pruning = scans.pruning(read, filters, staticKeys, keys, top);
+            ScanPruning pruning = scans.pruning(node, read, filters, staticKeys, keys, top);
             if (runs && areDue(keys)) pruning.collect(plan, node);
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);

@@ -2,6 +2,7 @@ package rewrite.jvm.scan;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
@@ -10,6 +11,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
+import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
@@ -30,9 +32,11 @@ public record PhysicalScans(
 
   /** Returns the pruning of a scan by conditions and the keys of joins. */
   ScanPruning pruning(
-      ScanSource read, List<Expression> filters, List<KeyValues> staticKeys,
+      SparkPlan node, ScanSource read, List<Expression> filters, List<KeyValues> staticKeys,
       List<JoinKeySet> keys, TopRows top) {
-    return new ScanPruning(client, feedback, statistics, read, filters, staticKeys, keys, top);
+    List<LogicalPlan> planned = ScanNotes.leaves(node);
+    return new ScanPruning(
+        client, feedback, statistics, planned, read, filters, staticKeys, keys, top);
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.SparkPlan;
 import rewrite.jvm.bridge.IndexClient;
@@ -22,6 +23,7 @@ import rewrite.jvm.predicate.RunningPlan;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.FileCounter;
+import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.StatisticsResult;
 import rewrite.jvm.source.TableStatistics;
@@ -31,6 +33,7 @@ public final class ScanPruning {
   private final IndexClient client;
   private final PruningFeedback feedback;
   private final TableStatistics statistics;
+  private final List<LogicalPlan> planned;
   private final ScanSource read;
   private final List<Expression> filters;
   private final List<KeyValues> staticKeys;
@@ -44,14 +47,16 @@ public final class ScanPruning {
   private boolean isCollected;
   private boolean isOrdered;
 
-  /** `filters` are the scan's conditions, `staticKeys` and `keys` those of joins, and `top` the
-      first rows that the query needs, or null. */
+  /** `planned` are the leaves of the logical plan, `filters` the scan's conditions, `staticKeys` and
+      `keys` those of joins, and `top` the first rows that the query needs, or null. */
   ScanPruning(
-      IndexClient client, PruningFeedback feedback, TableStatistics statistics, ScanSource read,
-      List<Expression> filters, List<KeyValues> staticKeys, List<JoinKeySet> keys, TopRows top) {
+      IndexClient client, PruningFeedback feedback, TableStatistics statistics,
+      List<LogicalPlan> planned, ScanSource read, List<Expression> filters,
+      List<KeyValues> staticKeys, List<JoinKeySet> keys, TopRows top) {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
+    this.planned = planned;
     this.read = read;
     this.filters = filters;
     this.staticKeys = staticKeys;
@@ -117,6 +122,9 @@ public final class ScanPruning {
     }
     String refusal = client.refusal(read.table(), true);
     if (refusal != null) return LookupResponse.none(refusal);
+    LookupResponse known =
+        hasKeys ? null : PlannedLookup.find(planned, read, client, filters);
+    if (known != null) return known;
     List<KeyValues> forms = new ArrayList<>(staticKeys);
     keys.forEach(set -> addForms(forms, set));
     return client.findPrunable(
@@ -144,7 +152,8 @@ public final class ScanPruning {
   ScanPruning forecast() {
     if (response != null) return this;
     ScanPruning out =
-        new ScanPruning(client, feedback, statistics, read, filters, staticKeys, keys, top);
+        new ScanPruning(
+            client, feedback, statistics, planned, read, filters, staticKeys, keys, top);
     out.lookUp();
     return out;
   }

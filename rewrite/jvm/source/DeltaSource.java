@@ -28,6 +28,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.ObjectCopy;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.ColumnRef;
@@ -91,7 +92,9 @@ public final class DeltaSource extends FileSource {
     DeltaScan scan = ((PreparedDeltaFileIndex) index).preparedScan();
     addStep(steps, "table", scan.total());
     addStep(steps, "partitions", scan.partition());
-    addStep(steps, "statistics", scan.scanned());
+    // Not `scanned`, which may be what `resize` reports.
+    Long files = scan.scanned() == null ? null : number(scan.scanned().files());
+    SizeStep.add(steps, "statistics", files, sumBytes(scan.files()));
   }
 
   private static void addStep(List<SizeStep> steps, String name, DataSize size) {
@@ -108,6 +111,36 @@ public final class DeltaSource extends FileSource {
 
   @Override public int files() {
     return files.size();
+  }
+
+  /** The relation may report less; see `resize`. */
+  @Override public long bytes() {
+    return sumBytes(files);
+  }
+
+  private static long sumBytes(scala.collection.Iterable<AddFile> files) {
+    long bytes = 0;
+    for (AddFile file : ScalaInterop.asJava(files)) bytes += file.size();
+    return bytes;
+  }
+
+  @Override public HadoopFsRelation resize(double fraction) {
+    if (!(index instanceof PreparedDeltaFileIndex read)) return null;
+    try {
+      DeltaScan scan = read.preparedScan();
+      DataSize all = scan.scanned();
+      long bytes = (long) Math.ceil(fraction * bytes());
+      DataSize some =
+          all.copy(
+              scala.Option.apply((Object) bytes), all.rows(), all.files(), all.logicalRows());
+      PreparedDeltaFileIndex resized =
+          ObjectCopy.with(read, "preparedScan", ObjectCopy.with(scan, "scanned", some));
+      return relation.copy(
+          resized, relation.partitionSchema(), relation.dataSchema(), relation.bucketSpec(),
+          relation.fileFormat(), relation.options(), relation.sparkSession());
+    } catch (ReflectiveOperationException changed) {
+      return null;
+    }
   }
 
   @Override public String mark(InternalRow partition, FileStatus file) {

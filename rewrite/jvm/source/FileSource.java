@@ -94,6 +94,12 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
   /** Returns the files that it reads, by partition; empty where that is not known yet. */
   protected abstract List<PartitionDirectory> directories();
 
+  /** Returns a relation of the same class that reads the same files and reports a fraction of their
+      bytes; null if the format has none. */
+  public HadoopFsRelation resize(double fraction) {
+    return null;
+  }
+
   /** Whether one file has to stay even if none can match. */
   public boolean keepsOne() {
     return false;

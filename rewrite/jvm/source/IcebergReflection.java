@@ -3,7 +3,6 @@ package rewrite.jvm.source;
 import java.lang.reflect.AccessibleObject;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
-import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -14,6 +13,7 @@ import org.apache.iceberg.ScanTaskGroup;
 import org.apache.iceberg.Schema;
 import org.apache.iceberg.Snapshot;
 import org.apache.iceberg.expressions.Expression;
+import rewrite.jvm.bridge.ObjectCopy;
 
 /**
  * The members of Iceberg's scan that are not public, found by reflection once for each class.
@@ -122,19 +122,7 @@ final class IcebergReflection {
     tasks(scan);
     // The partitioning that it reports depends on all files: before some are removed.
     specs.invoke(scan);
-    // By reflection, because javac warns of the class, and this warning cannot be turned off.
-    Class<?> type = Class.forName("sun.misc.Unsafe");
-    Field unsafe = type.getDeclaredField("theUnsafe");
-    unsafe.setAccessible(true);
-    Object copy =
-        type.getMethod("allocateInstance", Class.class).invoke(unsafe.get(null), scan.getClass());
-    for (Class<?> each = scan.getClass(); each != Object.class; each = each.getSuperclass()) {
-      for (Field field : each.getDeclaredFields()) {
-        if (Modifier.isStatic(field.getModifiers())) continue;
-        field.setAccessible(true);
-        field.set(copy, field.get(scan));
-      }
-    }
+    Object copy = ObjectCopy.of(scan);
     runtimeFilters.set(copy, new ArrayList<>((List<?>) runtimeFilters.get(scan)));
     return copy;
   }

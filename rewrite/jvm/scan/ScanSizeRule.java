@@ -1,0 +1,148 @@
+package rewrite.jvm.scan;
+
+import java.util.List;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Filter;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
+import org.apache.spark.sql.catalyst.plans.logical.Statistics;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.LookupResponse;
+import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.bridge.SkippingConf;
+import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.FileCounter;
+import rewrite.jvm.source.FileSource;
+import rewrite.jvm.source.PlannedLookup;
+import rewrite.jvm.source.ReportedSize;
+import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.StatisticsResult;
+import rewrite.jvm.source.TableStatistics;
+
+/**
+ * Reports to Spark's optimizer how much of a scan the index leaves, because Spark chooses
+ * broadcasts, build sides and, with CBO, the order of joins by it.
+ *
+ * <pre>
+ *   before                        after
+ *   Filter k = 7                  Filter k = 7
+ *   +- Relation f (1,588 KiB)     +- Relation f (80 KiB)
+ * </pre>
+ *
+ * <p>Only the estimate changes: the scan still lists all files, and FilePruningRule prunes it. Runs
+ * before Spark orders joins, and again after all rules, because conditions may have arrived. The
+ * scans of connectors do not exist before joins are ordered, and stay as they are.
+ */
+public final class ScanSizeRule extends Rule<LogicalPlan> {
+  private final IndexClient client;
+  private final TableStatistics statistics;
+  private final boolean isFirst;
+
+  /** `isFirst`: no other rule looks up before this one in a plan. */
+  public ScanSizeRule(IndexClient client, TableStatistics statistics, boolean isFirst) {
+    this.client = client;
+    this.statistics = statistics;
+    this.isFirst = isFirst;
+  }
+
+  @Override public String ruleName() {
+    return "rewrite.ScanSizeRule";
+  }
+
+  /** Returns the function for `injectPreCBORule`. */
+  public scala.Function1<SparkSession, Rule<LogicalPlan>> inject() {
+    Rule<LogicalPlan> rule = this;
+    return session -> rule;
+  }
+
+  @Override public LogicalPlan apply(LogicalPlan plan) {
+    try {
+      // Spark calls the rule for a subquery's plan first, and then for the plan that it is in.
+      if (plan instanceof Subquery || !client.isOn() || !SkippingConf.reportsSize()) return plan;
+      if (isFirst) client.beginPlan();
+      boolean isOfCommand =
+          plan.isStreaming()
+              || ScalaInterop.asJava(plan.collectLeaves()).stream()
+                  .anyMatch(ScanSources::isOfCommand);
+      return isOfCommand ? plan : visit(plan);
+    } catch (Throwable failure) {
+      Failures.forgive(failure); // then Spark has its own estimates
+      return plan;
+    }
+  }
+
+  private LogicalPlan visit(LogicalPlan plan) {
+    if (plan instanceof RowLevelWrite) return plan;
+    LogicalPlan now =
+        plan.transformExpressionsDown(ScalaInterop.transformation(this::visitSubquery));
+    if (now instanceof Filter filter && filter.child() instanceof LogicalRelation leaf) {
+      return filter.mapChildren(child -> report(leaf, Conditions.conjuncts(filter.condition())));
+    }
+    return now.mapChildren(this::visit);
+  }
+
+  /** Visits the plan of a subquery, which is no child. */
+  private Expression visitSubquery(Expression e) {
+    if (!(e instanceof SubqueryExpression subquery) || e instanceof DynamicPruningSubquery
+        || subquery.isCorrelated()) {
+      return e;
+    }
+    LogicalPlan visited = visit(subquery.plan());
+    return visited == subquery.plan() ? subquery : subquery.withNewPlan(visited);
+  }
+
+  /** Returns a scan that reports what its conditions leave; the scan itself if that is all. */
+  private LogicalRelation report(LogicalRelation leaf, List<Expression> above) {
+    List<Expression> conditions = PlannedLookup.takeKnown(above);
+    if (!PlannedLookup.haveValues(conditions)) return leaf;
+    if (!(ScanSources.of(leaf, client) instanceof FileSource source)) return leaf;
+    if (!client.hasIndex(source.table())) return leaf;
+    double remaining = computeRemaining(leaf, source, conditions);
+    if (remaining == 1) return leaf;
+    LogicalRelation original = ReportedSize.restore(leaf);
+    double expected = estimateSelectivity(original, conditions);
+    double fraction = expected <= remaining ? 1 : remaining / expected;
+    if (fraction == ReportedSize.fraction(leaf)) return leaf;
+    Set<String> conditioned =
+        conditions.stream()
+            .flatMap(each -> ScalaInterop.asJava(each.references().toSeq()).stream())
+            .map(NamedExpression::name)
+            .collect(Collectors.toSet());
+    return ReportedSize.report(original, source, fraction, conditioned);
+  }
+
+  /** Returns the fraction of the bytes that remains; files that the index does not know remain. */
+  private double computeRemaining(
+      LogicalRelation leaf, FileSource source, List<Expression> conditions) {
+    LookupResponse response = PlannedLookup.of(leaf, source, statistics, client, conditions);
+    if (!response.prunesAny()) return 1;
+    FileCounter counter = new FileCounter(response, new StatisticsResult());
+    source.findPrunable(counter);
+    return counter.remainingFraction();
+  }
+
+  /**
+   * Returns the fraction of the rows that Spark itself expects to meet the conditions; 1 if it
+   * expects nothing.
+   *
+   * <p>With CBO, Spark applies it to what the scan reports. The conditions are those that left the
+   * files, so both together must not give fewer rows than the files have.
+   */
+  private static double estimateSelectivity(LogicalRelation leaf, List<Expression> conditions) {
+    Statistics all = leaf.stats();
+    Statistics some = new Filter(Conditions.conjunction(conditions), leaf).stats();
+    if (all.rowCount().isEmpty() || some.rowCount().isEmpty()) return 1;
+    double rows = all.rowCount().get().doubleValue();
+    return rows == 0 ? 1 : some.rowCount().get().doubleValue() / rows;
+  }
+}
