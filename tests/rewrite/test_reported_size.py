@@ -15,6 +15,7 @@ from rewrite.bridge.callbacks import Answers
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import (
     CONTROL,
+    UNCOMPILED,
     append,
     by_group,
     make_table,
@@ -60,7 +61,9 @@ def size(df: DataFrame) -> int:
     return int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
 
 
-def sizes(spark: SparkSession, query: Any, conf: Mapping[str, str] | None = None) -> tuple[int, int]:
+def sizes(
+    spark: SparkSession, query: Any, conf: Mapping[str, str] | None = None
+) -> tuple[int, int]:
     """Return the estimated bytes of a query with the index and without."""
     with settings(spark, conf or {}):
         now = size(run(spark, query))
@@ -216,7 +219,7 @@ def test_reported_size_leaves_commands_alone(
 
 
 @contextmanager
-def analyzed(spark: SparkSession, table: str) -> Iterator[None]:
+def table_statistics(spark: SparkSession, table: str) -> Iterator[None]:
     spark.sql(f"ANALYZE TABLE {table} COMPUTE STATISTICS FOR ALL COLUMNS")
     try:
         yield
@@ -246,7 +249,7 @@ def test_reported_size_with_cbo_applies_a_filter_once(
     """With its own statistics, Spark estimates what the filter leaves: that is not applied to what
     the same filter left of the files."""
     query = f"SELECT * FROM {parquet} WHERE {condition}"
-    with analyzed(spark, parquet), settings(spark, CBO):
+    with table_statistics(spark, parquet), settings(spark, CBO):
         reported = rows_of(spark.sql(query))
         sizes(spark, query)
         left = same_rows(spark, query).opened * 8000 // FILES
@@ -259,7 +262,7 @@ def test_reported_size_with_cbo_applies_a_filter_once(
 def test_reported_size_without_cbo_never_raises_statistics(
     spark: SparkSession, parquet: str
 ) -> None:
-    with analyzed(spark, parquet):
+    with table_statistics(spark, parquet):
         for condition in CONDITIONS:
             sizes(spark, f"SELECT * FROM {parquet} WHERE {condition}")
         now, before = sizes(spark, f"SELECT * FROM {parquet} WHERE k = 7")
@@ -276,18 +279,23 @@ SHAPES = {
     "union": f"{where('k = 7')} UNION ALL {where('k = 8')} UNION ALL {where('k = 7')}",
     "subquery": where("k = 7 AND d IN (SELECT d FROM sized WHERE k IN (7, 8))"),
     "scalar": where("k = (SELECT max(k) FROM sized WHERE k IN (3, 4)) AND m = 1"),
+    "scalars that Spark merges": "SELECT (SELECT max(m) FROM sized WHERE k = 7) AS a,"
+    " (SELECT min(m) FROM sized) AS b, (SELECT count(m) FROM sized WHERE k = 8) AS c",
     "CTE": f"WITH c AS ({where('k IN (7, 8)')}) SELECT * FROM c a JOIN c b ON a.id = b.id",
     "outer": "SELECT o.d, f.id FROM other o LEFT JOIN (SELECT * FROM sized WHERE k = 7) f"
     " ON o.d = f.d",
 }
 
 
-@pytest.mark.parametrize("limit", ["-1", "100000", "10m"])
+@pytest.mark.parametrize(
+    ("limit", "adaptive"), [("100000", "true"), ("100000", "false"), ("-1", "true")]
+)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_reported_size_of_each_shape(spark: SparkSession, shape: str, limit: str) -> None:
-    for adaptive in ("true", "false"):
-        found = same_rows(spark, SHAPES[shape], conf={LIMIT: limit, ADAPTIVE: adaptive})
-        assert found.rows
+def test_reported_size_of_each_shape(
+    spark: SparkSession, shape: str, limit: str, adaptive: str
+) -> None:
+    conf = {LIMIT: limit, ADAPTIVE: adaptive, **UNCOMPILED}
+    assert same_rows(spark, SHAPES[shape], conf=conf).rows
 
 
 def test_reported_size_keeps_equal_exchanges_equal(spark: SparkSession) -> None:

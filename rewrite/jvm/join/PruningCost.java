@@ -11,6 +11,7 @@ import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.source.ConnectorSource;
+import rewrite.jvm.source.ReportedSize;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -153,7 +154,9 @@ final class PruningCost {
     SideCost cost = new SideCost(side);
     if (cost.isCheap()) return false;
     boolean isExpensive = !hasBenefit(cost.overhead(), source.bytes());
-    if (side.isBroadcast()) return isExpensive;
+    // Of two small sides Spark broadcasts the smaller one, which may be the scan.
+    long reported = (long) (ReportedSize.fraction(scan) * source.bytes());
+    if (side.isBroadcast()) return !hasBenefit(cost.overhead(), reported);
     // Tables are looked up only if that decides.
     if (isExpensive && !hasBenefit(cost.overhead(remaining), source.bytes())) return true;
     return !hasBenefit(cost.overhead(), benefit())

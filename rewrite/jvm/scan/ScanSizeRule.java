@@ -25,6 +25,7 @@ import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ReportedSize;
+import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.StatisticsResult;
 import rewrite.jvm.source.TableStatistics;
@@ -88,7 +89,9 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     if (now instanceof Filter filter && filter.child() instanceof LogicalRelation leaf) {
       return filter.mapChildren(child -> report(leaf, Conditions.conjuncts(filter.condition())));
     }
-    return now.mapChildren(this::visit);
+    return now instanceof LogicalRelation leaf
+        ? ReportedSize.restore(leaf, client)
+        : now.mapChildren(this::visit);
   }
 
   /** Visits the plan of a subquery, which is no child. */
@@ -101,24 +104,27 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     return visited == subquery.plan() ? subquery : subquery.withNewPlan(visited);
   }
 
-  /** Returns a scan that reports what its conditions leave; the scan itself if that is all. */
+  /** Returns a scan that reports what its conditions leave. Spark may have merged or removed
+      conditions since an earlier report. */
   private LogicalRelation report(LogicalRelation leaf, List<Expression> above) {
     List<Expression> conditions = PlannedLookup.takeKnown(above);
-    if (!PlannedLookup.haveValues(conditions)) return leaf;
-    if (!(ScanSources.of(leaf, client) instanceof FileSource source)) return leaf;
-    if (!client.hasIndex(source.table())) return leaf;
-    double remaining = computeRemaining(leaf, source, conditions);
-    if (remaining == 1) return leaf;
-    LogicalRelation original = ReportedSize.restore(leaf);
-    double expected = estimateSelectivity(original, conditions);
+    ScanSource source =
+        PlannedLookup.haveValues(conditions) ? ScanSources.of(leaf, client) : null;
+    if (!(source instanceof FileSource files) || !client.hasIndex(source.table())) {
+      return ReportedSize.restore(leaf, client);
+    }
+    double remaining = computeRemaining(leaf, files, conditions);
+    LogicalRelation original = ReportedSize.restore(leaf, client);
+    double expected = remaining == 1 ? 1 : estimateSelectivity(original, conditions);
     double fraction = expected <= remaining ? 1 : remaining / expected;
+    if (fraction == 1) return original;
     if (fraction == ReportedSize.fraction(leaf)) return leaf;
     Set<String> conditioned =
         conditions.stream()
             .flatMap(each -> ScalaInterop.asJava(each.references().toSeq()).stream())
             .map(NamedExpression::name)
             .collect(Collectors.toSet());
-    return ReportedSize.report(original, source, fraction, conditioned);
+    return ReportedSize.report(original, files, fraction, conditioned);
   }
 
   /** Returns the fraction of the bytes that remains; files that the index does not know remain. */

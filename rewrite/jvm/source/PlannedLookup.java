@@ -76,7 +76,7 @@ public final class PlannedLookup {
     return response;
   }
 
-  /** Returns the stored response for exactly these conditions; null if there is none. */
+  /** Returns the stored response for exactly these conditions, or null. */
   public static LookupResponse find(
       List<LogicalPlan> leaves, ScanSource source, IndexClient client,
       List<Expression> conditions) {

@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.sources.BaseRelation;
+import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ObjectCopy;
 import rewrite.jvm.bridge.ScalaInterop;
 import scala.Option;
@@ -51,12 +52,19 @@ public final class ReportedSize {
     return known == null ? leaf.stats().sizeInBytes().bigInteger() : known.allBytes;
   }
 
-  /** Returns a leaf with the statistics that it has without this project. */
-  public static LogicalRelation restore(LogicalRelation leaf) {
+  /** Returns a scan as it is without this project; the scan itself if nothing was reported. */
+  public static LogicalRelation restore(LogicalRelation leaf, IndexClient client) {
     CatalogTable table = ScalaInterop.orNull(leaf.catalogTable());
-    return table != null && ScalaInterop.orNull(table.stats()) instanceof Reduced reduced
-        ? withStatistics(leaf, reduced.original)
-        : leaf;
+    LogicalRelation out = leaf;
+    if (table != null && ScalaInterop.orNull(table.stats()) instanceof Reduced reduced) {
+      out = withStatistics(leaf, reduced.original);
+    } else if (leaf.getTagValue(TAG).isDefined()
+        && ScanSources.of(leaf, client) instanceof FileSource source) {
+      // Not the relation of then: Spark may have changed its schema.
+      out = copy(leaf, RELATION, source.resize(1));
+    }
+    if (out != leaf) out.unsetTagValue(TAG);
+    return out;
   }
 
   /** Returns a scan that reports a fraction of the bytes and rows of another one. The other one has
