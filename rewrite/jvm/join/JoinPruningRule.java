@@ -8,10 +8,8 @@ import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
@@ -30,6 +28,7 @@ import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.keys.ScanNotes;
+import rewrite.jvm.predicate.PlanSubqueries;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
@@ -133,24 +132,13 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
     LogicalPlan visit(LogicalPlan plan) {
       if (plan instanceof RowLevelWrite command && !findsRows(command)) return plan;
-      LogicalPlan now =
-          plan.transformExpressionsDown(ScalaInterop.transformation(this::visitSubquery));
+      LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
       if (now instanceof Join join) now = prune(join);
       if (now instanceof Filter filter) now = prune(filter);
       if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
         now = TupleFilters.add(filter, context);
       }
       return now.mapChildren(child -> filteringPlans.contains(child) ? child : visit(child));
-    }
-
-    /** Visit the plan of a subquery, which is no child. */
-    private Expression visitSubquery(Expression e) {
-      if (!(e instanceof SubqueryExpression subquery) || e instanceof DynamicPruningSubquery
-          || subquery.isCorrelated()) {
-        return e;
-      }
-      LogicalPlan visited = visit(subquery.plan());
-      return visited == subquery.plan() ? subquery : subquery.withNewPlan(visited);
     }
 
     private LogicalPlan prune(Join join) {

@@ -4,10 +4,8 @@ import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.SparkSession;
-import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
@@ -21,6 +19,7 @@ import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.predicate.PlanSubqueries;
 import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.PlannedLookup;
@@ -84,24 +83,13 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
 
   private LogicalPlan visit(LogicalPlan plan) {
     if (plan instanceof RowLevelWrite) return plan;
-    LogicalPlan now =
-        plan.transformExpressionsDown(ScalaInterop.transformation(this::visitSubquery));
+    LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
     if (now instanceof Filter filter && filter.child() instanceof LogicalRelation leaf) {
       return filter.mapChildren(child -> report(leaf, Conditions.conjuncts(filter.condition())));
     }
     return now instanceof LogicalRelation leaf
         ? ReportedSize.restore(leaf, client)
         : now.mapChildren(this::visit);
-  }
-
-  /** Visits the plan of a subquery, which is no child. */
-  private Expression visitSubquery(Expression e) {
-    if (!(e instanceof SubqueryExpression subquery) || e instanceof DynamicPruningSubquery
-        || subquery.isCorrelated()) {
-      return e;
-    }
-    LogicalPlan visited = visit(subquery.plan());
-    return visited == subquery.plan() ? subquery : subquery.withNewPlan(visited);
   }
 
   /** Returns a scan that reports what its conditions leave. Spark may have merged or removed
