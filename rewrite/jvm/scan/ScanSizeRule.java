@@ -15,18 +15,15 @@ import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
-import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PlanSubqueries;
-import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ReportedSize;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
-import rewrite.jvm.source.StatisticsResult;
 import rewrite.jvm.source.TableStatistics;
 
 /**
@@ -101,7 +98,8 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     if (!(source instanceof FileSource files) || !client.hasIndex(source.table())) {
       return ReportedSize.restore(leaf, client);
     }
-    double remaining = computeRemaining(leaf, files, conditions);
+    double remaining =
+        PlannedLookup.computeRemaining(leaf, files, statistics, client, conditions);
     LogicalRelation original = ReportedSize.restore(leaf, client);
     double expected = remaining == 1 ? 1 : estimateSelectivity(original, conditions);
     double fraction = expected <= remaining ? 1 : remaining / expected;
@@ -113,16 +111,6 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
             .map(NamedExpression::name)
             .collect(Collectors.toSet());
     return ReportedSize.report(original, files, fraction, conditioned);
-  }
-
-  /** Returns the fraction of the bytes that remains; files that the index does not know remain. */
-  private double computeRemaining(
-      LogicalRelation leaf, FileSource source, List<Expression> conditions) {
-    LookupResponse response = PlannedLookup.of(leaf, source, statistics, client, conditions);
-    if (!response.prunesAny()) return 1;
-    FileCounter counter = new FileCounter(response, new StatisticsResult());
-    source.findPrunable(counter);
-    return counter.remainingFraction();
   }
 
   /**

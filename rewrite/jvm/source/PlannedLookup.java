@@ -32,6 +32,7 @@ public final class PlannedLookup {
   private final LookupResponse response;
   private final Budget budget;
   private final boolean isOfPlan;
+  private double remaining = -1; // not counted
 
   private PlannedLookup(
       Set<Expression> conditions, String revision, LookupResponse response, Budget budget,
@@ -76,6 +77,21 @@ public final class PlannedLookup {
     return response;
   }
 
+  /** Returns the fraction of the bytes of a scan that some conditions leave; files that the index
+      does not know remain. Files are counted once, because Spark repeats rules. */
+  public static double computeRemaining(
+      LogicalPlan leaf, FileSource source, TableStatistics statistics, IndexClient client,
+      List<Expression> conditions) {
+    LookupResponse response = of(leaf, source, statistics, client, conditions);
+    PlannedLookup known = leaf.getTagValue(TAG).get();
+    if (known.remaining < 0) {
+      FileCounter counter = new FileCounter(response, new StatisticsResult());
+      if (response.prunesAny()) source.findPrunable(counter);
+      known.remaining = counter.remainingFraction();
+    }
+    return known.remaining;
+  }
+
   /** Returns the stored response for exactly these conditions, or null. */
   public static LookupResponse find(
       List<LogicalPlan> leaves, ScanSource source, IndexClient client,
@@ -93,9 +109,10 @@ public final class PlannedLookup {
   static void keep(LogicalPlan leaf) {
     PlannedLookup known = ScalaInterop.orNull(leaf.getTagValue(TAG));
     if (known == null) return;
-    leaf.setTagValue(
-        TAG,
-        new PlannedLookup(known.conditions, known.revision, known.response, known.budget, true));
+    PlannedLookup kept =
+        new PlannedLookup(known.conditions, known.revision, known.response, known.budget, true);
+    kept.remaining = known.remaining;
+    leaf.setTagValue(TAG, kept);
   }
 
   /** A lookup that failed is not repeated until a new one may have time. */
