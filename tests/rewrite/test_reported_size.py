@@ -116,7 +116,7 @@ def test_reported_size_is_that_of_the_remaining_files(spark: SparkSession) -> No
     assert now == pytest.approx(3 * before / FILES, rel=0.1)
     now, before = sizes(spark, where("k = 99"))
     assert now <= before / 1000
-    for same in ("m = 3", "k >= 0", "k = 7 OR m = 3", "rand() < 2 AND k = 7", "k IS NOT NULL"):
+    for same in ("m = 3", "k >= 0", "k = 7 OR m = 3", "k IS NOT NULL"):
         now, before = sizes(spark, where(same))
         assert now == before, same
 
@@ -255,8 +255,9 @@ def test_reported_size_with_cbo_applies_a_filter_once(
         left = same_rows(spark, query).opened * 8000 // FILES
         with settings(spark, {REPORTED: "false"}):
             estimated = rows_of(spark.sql(query))
-        assert min(estimated, left) <= reported <= estimated
-        assert reported == pytest.approx(min(estimated, left), rel=0.05, abs=1)
+        # The rows of a file are those of its bytes.
+        assert reported <= estimated
+        assert reported == pytest.approx(min(estimated, left), rel=0.01, abs=1)
 
 
 def test_reported_size_without_cbo_never_raises_statistics(
