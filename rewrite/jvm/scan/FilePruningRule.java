@@ -266,9 +266,11 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       if (scan != null) {
         // A scan with its own conditions needs of the filters above it only keys and subqueries.
         // Otherwise the scan is visited later, alone or under another filter.
+        boolean hasKeys =
+            !keys.isEmpty() || above != null && above.stream().anyMatch(StaticKeys::isOne);
         boolean isReady =
             above != null && (!scan.hasFilters() || !ScalarSubqueries.of(above).isEmpty())
-                || scan.hasFilters() && !keys.isEmpty();
+                || scan.hasFilters() && hasKeys;
         return isReady && !scan.isPruned() ? prune(scan, above, keys) : child;
       }
       List<Expression> conditions = null;

@@ -15,6 +15,7 @@ import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.StaticKeys;
 
 /**
  * The index's response for the conditions on a scan, stored on the scan in the logical plan: the
@@ -49,7 +50,7 @@ public final class PlannedLookup {
   public static List<Expression> takeKnown(List<Expression> conditions) {
     return conditions.stream()
         .takeWhile(Expression::deterministic)
-        .filter(each -> Conditions.dynamic(each) == null)
+        .filter(each -> Conditions.dynamic(each) == null && !StaticKeys.isOne(each))
         .filter(each -> !SubqueryExpression.hasSubquery(each))
         .toList();
   }
