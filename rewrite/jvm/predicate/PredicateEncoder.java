@@ -148,8 +148,37 @@ public record PredicateEncoder(IndexedColumns columns) {
       return e instanceof And ? new Condition.AllOf(operands) : new Condition.AnyOf(operands);
     }
     if (e instanceof Not not) return new Condition.Negation(encode(not.child(), depth + 1));
+    Expression nulls = e instanceof IsNull test ? spreadNullTest(test.child()) : null;
+    if (nulls != null) return encode(nulls, depth);
     Condition leaf = encodeLeaf(e);
     return leaf == null ? new Condition.Unknown(Conditions.shape(e)) : leaf;
+  }
+
+  /** Return `(p AND q) IS NULL` in terms of p and q: one of them is null, and none is false; for OR,
+      none is true. Null if it cannot be expressed so. */
+  private static Expression spreadNullTest(Expression e) {
+    if (!(e instanceof And || e instanceof Or)) return null;
+    List<Expression> nulls = new ArrayList<>();
+    List<Expression> conditions = new ArrayList<>();
+    for (Expression operand : Conditions.flatten(e)) {
+      Expression column = comparedColumn(operand);
+      if (column == null) return null;
+      Expression isNull = new IsNull(column);
+      nulls.add(isNull);
+      conditions.add(new Or(e instanceof And ? operand : new Not(operand), isNull));
+    }
+    conditions.add(Conditions.disjunction(nulls));
+    return Conditions.conjunction(conditions);
+  }
+
+  /** Return what is compared with a value: the comparison is null where this is. Null for any other
+      condition. */
+  private static Expression comparedColumn(Expression e) {
+    if (!(e instanceof BinaryComparison comparison) || e instanceof EqualNullSafe) return null;
+    boolean isFirst = comparison.left() instanceof Literal;
+    Expression value = isFirst ? comparison.left() : comparison.right();
+    boolean isValue = value instanceof Literal literal && literal.value() != null;
+    return !isValue ? null : isFirst ? comparison.right() : comparison.left();
   }
 
   private Condition encodeLeaf(Expression e) {
