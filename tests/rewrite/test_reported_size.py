@@ -304,11 +304,11 @@ def test_reported_size_keeps_equal_exchanges_equal(spark: SparkSession) -> None:
     for table in ("sized", f"delta.`{at}`"):
         part = f"(SELECT d, count(*) AS n FROM {table} WHERE k = {{}} GROUP BY d)"
         conf = {LIMIT: "-1", ADAPTIVE: "false"}
-        same = f"SELECT a.n FROM {part.format(7)} a JOIN {part.format(7)} b ON a.d = b.d"
+        same = f"SELECT a.n, b.n AS m FROM {part.format(7)} a JOIN {part.format(7)} b ON a.d = b.d"
         with settings(spark, conf):
             assert "ReusedExchange" in joins(spark.sql(same))
         assert len(same_rows(spark, same, conf=conf).rows) == 400
-        other = f"SELECT a.n FROM {part.format(7)} a JOIN {part.format(8)} b ON a.d = b.d"
+        other = f"SELECT a.n, b.n AS m FROM {part.format(7)} a JOIN {part.format(8)} b ON a.d = b.d"
         assert not same_rows(spark, other, conf=conf).rows
 
 
