@@ -24,6 +24,8 @@ from tests.rewrite.differential import (
     settings,
 )
 
+pytestmark = pytest.mark.nightly
+
 FILES = 20
 ROWS = f"""SELECT id, int(id % {FILES}) AS k, int(id) AS d, int(id % 7) AS m,
     sha2(string(id), 512) AS pad, int(id % {FILES}) AS _f FROM range(8000)"""

@@ -266,6 +266,7 @@ def test_static_joins_wait_no_longer_than_the_timeout(spark: SparkSession) -> No
     assert "were not read within half of spark.skipping.timeout" in text, text
 
 
+@pytest.mark.smoke
 def test_static_joins_are_in_explain(spark: SparkSession) -> None:
     with settings(spark, SMJ):
         text = str(rewrite.explain(spark.sql(FORMS["rows of a LIMIT"].query)))
