@@ -363,7 +363,6 @@ class TestPlans:
         assert asked == []
         # Delta's own planning may run jobs.
         df._jdf.queryExecution().executedPlan()
-        asked.clear()
         group = str(uuid4())
         spark.sparkContext.setJobGroup(group, "explain")
         try:

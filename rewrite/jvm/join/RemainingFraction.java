@@ -58,7 +58,7 @@ record RemainingFraction(IndexClient client, TableStatistics statistics) {
       LookupResponse response =
           refusal == null
               ? PlannedLookup.of(
-                  leaf, source, statistics, client, PlannedLookup.takeKnown(conditions))
+                  leaf, source, statistics, client, PlannedLookup.takeKnown(leaf, conditions))
               : LookupResponse.none(refusal);
       FileCounter counter =
           new FileCounter(response, statistics.ask(source, conditions, List.of(), List.of()));

@@ -92,7 +92,7 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
   /** Returns a scan that reports what its conditions leave. Spark may have merged or removed
       conditions since an earlier report. */
   private LogicalRelation report(LogicalRelation leaf, List<Expression> above) {
-    List<Expression> conditions = PlannedLookup.takeKnown(above);
+    List<Expression> conditions = PlannedLookup.takeKnown(leaf, above);
     ScanSource source =
         PlannedLookup.haveValues(conditions) ? ScanSources.of(leaf, client) : null;
     if (!(source instanceof FileSource files) || !client.hasIndex(source.table())) {

@@ -4,11 +4,13 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
@@ -45,14 +47,21 @@ public final class PlannedLookup {
     this.isOfPlan = isOfPlan;
   }
 
-  /** Returns those of the conditions directly above a scan whose values are in the query's text.
-      A condition after a random one would see other rows if files were pruned by it. */
-  public static List<Expression> takeKnown(List<Expression> conditions) {
-    return conditions.stream()
-        .takeWhile(Expression::deterministic)
-        .filter(each -> Conditions.dynamic(each) == null && !StaticKeys.isOne(each))
-        .filter(each -> !SubqueryExpression.hasSubquery(each))
-        .toList();
+  /** Returns those of the conditions directly above a scan whose values are in the query's text, with
+      the names of the scan's columns: the text may have them in another case. A condition after a
+      random one would see other rows if files were pruned by it. */
+  public static List<Expression> takeKnown(LogicalPlan leaf, List<Expression> conditions) {
+    List<Expression> known =
+        conditions.stream()
+            .takeWhile(Expression::deterministic)
+            .filter(each -> Conditions.dynamic(each) == null && !StaticKeys.isOne(each))
+            .filter(each -> !SubqueryExpression.hasSubquery(each))
+            .toList();
+    List<AttributeReference> columns =
+        ScalaInterop.asJava(leaf.output()).stream().map(AttributeReference.class::cast).toList();
+    return ScalaInterop.asJava(
+        DataSourceStrategy$.MODULE$.normalizeExprs(
+            ScalaInterop.asScala(known), ScalaInterop.asScala(columns)));
   }
 
   /** Whether conditions compare columns with values. Spark adds IS NOT NULL for each join. */
