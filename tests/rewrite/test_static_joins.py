@@ -258,6 +258,32 @@ def test_static_joins_keep_the_broadcast_of_sparks_own_filter(
     assert fact(found, "parts").opened == 2, str(found.explained)
 
 
+@on_every_format
+def test_static_joins_of_a_subquery_are_found_once(spark: SparkSession, format: str) -> None:
+    """Spark optimizes the plan of a subquery alone, and again with the query that it is in."""
+    query = f"""SELECT count(*) FROM third WHERE third.g >
+        (SELECT avg(f.g) FROM facts f JOIN {LIMIT} ON f.k = s.k)"""
+    needless = matching(spark, "facts", "true") - matching(spark, "facts", "k < 20")
+    assert fact(same_rows(spark, query, conf=SMJ, garbage=needless)).opened == 2
+    with settings(spark, SMJ):
+        plan = spark.sql(query)._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count("the metadata of side") == 1, plan
+    with_edge = query.replace("FROM third", "FROM third JOIN side w ON third.k = w.k AND w.d < 50")
+    with settings(spark, SMJ):
+        plan = spark.sql(with_edge)._jdf.queryExecution().optimizedPlan().toString()
+    for line in plan.split("\n"):
+        assert line.count("the metadata of") <= 1, plan
+    same_rows(spark, with_edge, conf=SMJ)
+
+
+def test_static_joins_are_no_condition_of_a_query(spark: SparkSession, format: str) -> None:
+    rules = "org.apache.spark.sql.catalyst.optimizer."
+    excluded = f"{rules}BooleanSimplification,{rules}NullPropagation,{rules}ConstantFolding"
+    conf = {**SMJ, "spark.sql.optimizer.excludedRules": excluded}
+    query = "SELECT id FROM facts WHERE true OR ('the metadata of x' IS NOT NULL AND k IN (1, 2))"
+    assert len(same_rows(spark, query, conf=conf).rows) == 10 * FILES
+
+
 def test_static_joins_wait_no_longer_than_the_timeout(spark: SparkSession) -> None:
     query = FORMS["rows of a LIMIT"].query
     with settings(spark, {**SMJ, "spark.skipping.timeout": "1ms"}):

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningRegistry;
+import rewrite.jvm.predicate.StaticKeys;
 
 /**
  * Counts equal parts of a query, such as a common table expression that is used twice.
@@ -49,7 +50,8 @@ final class ReuseAnalysis {
         ScalaInterop.transformation(
             node ->
                 node instanceof Filter filter
-                    ? Filters.remove(filter, registry::isRegistered)
+                    ? Filters.remove(
+                        filter, each -> registry.isRegistered(each) || StaticKeys.isOne(each))
                     : node));
   }
 }

@@ -1,14 +1,18 @@
 package rewrite.jvm.join;
 
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.spark.SparkContext;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.BloomFilterMightContain;
@@ -24,9 +28,10 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
+import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.trees.TreePattern$;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.types.DataType;
-import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -62,29 +67,33 @@ import rewrite.jvm.source.ScanSources;
  */
 record StaticJoins(PruningContext context) {
   private static final int MAX_ROUNDS = 4;
+  private static final int MAX_FILES = 20_000; // in each table
   private static final int MAX_VALUES = 1000;
   private static final int MAX_RANGES = 32;
 
   /** Return the plan with the keys; the plan itself if no scan loses files. */
   LogicalPlan add(LogicalPlan plan) {
-    String reason;
+    // Spark calls the rule for a subquery's plan first, and then for the plan that it is in.
+    if (plan instanceof Subquery) return plan;
     List<LogicalPlan> leaves = ScalaInterop.asJava(plan.collectLeaves());
     try {
       List<Edge> edges = new Finder(plan).findEdges();
-      leaves = edges.stream().map(edge -> edge.to.leaf).toList();
-      Map<ExprId, Expression> found = edges.isEmpty() ? Map.of() : solve(plan, edges);
+      if (edges.isEmpty()) return plan;
+      Map<ExprId, Expression> found = solve(plan, edges);
       // In dynamic filters, too: they reuse the broadcast of a plan only if it is the same.
       return found.isEmpty()
           ? plan
           : plan.transformUpWithSubqueries(
               ScalaInterop.transformation(node -> place(node, found)));
-    } catch (TimeoutException late) {
-      reason = "the bounds of other tables were not read within half of spark.skipping.timeout";
     } catch (Throwable failure) {
-      reason = "comparing it with the bounds of other tables failed: " + Failures.forgive(failure);
+      for (LogicalPlan leaf : leaves) noteFailure(leaf, failure);
+      return plan;
     }
-    for (LogicalPlan leaf : leaves) ScanNotes.add(leaf, reason);
-    return plan;
+  }
+
+  private static void noteFailure(LogicalPlan leaf, Throwable failure) {
+    ScanNotes.add(
+        leaf, "comparing it with the bounds of other tables failed: " + Failures.forgive(failure));
   }
 
   private static LogicalPlan place(LogicalPlan node, Map<ExprId, Expression> found) {
@@ -104,17 +113,26 @@ record StaticJoins(PruningContext context) {
   }
 
   /** Return the conditions of scans by the id of their first column. Tables are read in a thread, for
-      half of the time that the query has for lookups. What was read is cached for the next one. */
+      half of the time that the query has for lookups; then what was found by that time is used. */
   private Map<ExprId, Expression> solve(LogicalPlan plan, List<Edge> edges) throws Exception {
     Solver solver = new Solver(context, edges, new ReuseAnalysis(plan, context.registry()));
     Budget budget = context.client().budget();
+    long patience = budget.remaining() / 2;
     budget.begin();
     try {
-      return Sessions.submit(SparkSession.active(), context.client().threads(), solver)
-          .get(budget.remaining() / 2, TimeUnit.NANOSECONDS);
+      if (patience == 0) throw new TimeoutException();
+      Sessions.submit(SparkSession.active(), context.client().threads(), solver)
+          .get(patience, TimeUnit.NANOSECONDS);
+    } catch (TimeoutException late) {
+      String reason =
+          "the bounds of other tables were not read within half of spark.skipping.timeout";
+      for (Edge edge : edges) ScanNotes.add(edge.to.leaf, reason);
     } finally {
+      solver.stop();
       budget.end();
     }
+    solver.failures.forEach((edge, failure) -> noteFailure(edge.to.leaf, failure));
+    return solver.findConditions();
   }
 
   /** A scan of the query: its conditions, and while joins are solved the files that remain. */
@@ -122,7 +140,8 @@ record StaticJoins(PruningContext context) {
     final LogicalPlan leaf;
     final List<Expression> conditions;
     ScanSource source;
-    Map<Edge, KeyValues> keys = new LinkedHashMap<>();
+    /** Never changed, but replaced: the planner reads it when the solver is late. */
+    volatile Map<Edge, KeyValues> keys = Map.of();
     List<String> files;
     Set<String> remaining;
 
@@ -164,6 +183,8 @@ record StaticJoins(PruningContext context) {
     private final Map<ExprId, Scan> scans = new HashMap<>();
     private final Map<ExprId, Integer> counts = new HashMap<>();
     private final List<Join> joins = new ArrayList<>();
+    /** A command, or a plan that the rule was applied to: Spark repeats it until nothing changes, and
+        applies the rest of JoinPruningRule to subqueries before. */
     private boolean isExcluded;
 
     Finder(LogicalPlan query) {
@@ -196,16 +217,11 @@ record StaticJoins(PruningContext context) {
       }
       List<Expression> conditions =
           plan instanceof Filter filter ? Conditions.conjuncts(filter.condition()) : List.of();
-      isExcluded |= !isSubquery && conditions.stream().anyMatch(this::isOfRule);
+      isExcluded |= conditions.stream().anyMatch(StaticKeys::isOne);
+      isExcluded |= !isSubquery && conditions.stream().anyMatch(context.registry()::isRegistered);
       for (LogicalPlan child : ScalaInterop.asJava(plan.children())) {
         visit(child, conditions, isSubquery);
       }
-    }
-
-    /** Whether a condition is there because the rule was applied: Spark repeats it until nothing
-        changes, and applies it to subqueries before. */
-    private boolean isOfRule(Expression condition) {
-      return StaticKeys.isOne(condition) || context.registry().isRegistered(condition);
     }
 
     /** Visit the plans of subqueries. Those of dynamic filters repeat a side of a join. */
@@ -305,12 +321,16 @@ record StaticJoins(PruningContext context) {
   /** A key in terms of a scan. */
   private record Column(Scan scan, Expression key) {}
 
-  /** Finds the keys, in a thread of this project. */
-  private static final class Solver
-      extends scala.runtime.AbstractFunction0<Map<ExprId, Expression>> {
+  /** Finds the keys, in a thread of this project. It may be late, so it changes no plan. */
+  private static final class Solver extends scala.runtime.AbstractFunction0<Void> {
     private final PruningContext context;
+    private final SparkContext spark = SparkSession.active().sparkContext();
+    private final String tag = "skipping-metadata-" + UUID.randomUUID();
     private final List<Edge> edges;
     private final ReuseAnalysis copies;
+    private final Map<Edge, KeyValues> compared = new HashMap<>();
+    private final Map<Edge, Exception> failures = new ConcurrentHashMap<>();
+    private volatile boolean isStopped;
 
     Solver(PruningContext context, List<Edge> edges, ReuseAnalysis copies) {
       this.context = context;
@@ -318,19 +338,41 @@ record StaticJoins(PruningContext context) {
       this.copies = copies;
     }
 
-    @Override public Map<ExprId, Expression> apply() {
+    @Override public Void apply() {
+      // Not the query's time, which goes on if this is late.
+      spark.setLocalProperty(SQLExecution.EXECUTION_ID_KEY(), null);
+      spark.addJobTag(tag);
       context.client().budgets().hold();
       try {
-        for (int round = 0; round < MAX_ROUNDS; round++) {
-          boolean isChanged = false;
-          for (Edge edge : edges) isChanged |= prune(edge);
-          if (!isChanged) break;
+        boolean isChanged = true;
+        for (int round = 0; round < MAX_ROUNDS && isChanged; round++) {
+          isChanged = false;
+          for (Edge edge : edges) isChanged |= !isStopped && canPrune(edge);
         }
-      } catch (Exception failure) {
-        Platform.throwException(failure);
       } finally {
         context.client().budgets().release();
+        spark.removeJobTag(tag);
       }
+      return null;
+    }
+
+    private boolean canPrune(Edge edge) {
+      if (failures.containsKey(edge)) return false;
+      try {
+        return prune(edge);
+      } catch (Exception failure) {
+        failures.put(edge, failure);
+        return false;
+      }
+    }
+
+    /** End a thread that is late: what it has found stays. */
+    void stop() {
+      isStopped = true;
+      spark.cancelJobsWithTag(tag);
+    }
+
+    Map<ExprId, Expression> findConditions() {
       Map<ExprId, Expression> out = new HashMap<>();
       for (Edge edge : edges) {
         List<Expression> keys =
@@ -343,8 +385,9 @@ record StaticJoins(PruningContext context) {
     /** Compare the files of one scan with the keys of another; whether it loses files. */
     private boolean prune(Edge edge) throws Exception {
       if (!edge.from.isSelective(edge.fromKey)) return false;
+      if (isLarge(edge.from) || isLarge(edge.to)) return false;
       KeyValues keys = findKeys(edge);
-      if (keys == null || keys.equals(edge.to.keys.get(edge))) return false;
+      if (keys == null || keys.equals(compared.put(edge, keys))) return false;
       Map<Edge, KeyValues> all = new LinkedHashMap<>(edge.to.keys);
       all.put(edge, keys);
       Set<String> fewer = findRemaining(edge.to, all);
@@ -352,9 +395,15 @@ record StaticJoins(PruningContext context) {
       // Spark reads equal parts of a query once; with keys, each of them.
       int count = copies.count(edge.pruningSide);
       if (count > 1 && fewer.size() * count > edge.to.files.size()) return false;
-      edge.to.keys = all;
+      edge.to.keys = Collections.unmodifiableMap(all);
       edge.to.remaining = fewer;
       return true;
+    }
+
+    /** Whether comparing all files of a table costs more than a query should wait for its plan. */
+    private static boolean isLarge(Scan scan) throws Exception {
+      if (scan.files == null) scan.files = scan.source.locations();
+      return scan.files.size() > MAX_FILES;
     }
 
     private Set<String> remaining(Scan scan) throws Exception {
@@ -364,7 +413,6 @@ record StaticJoins(PruningContext context) {
 
     /** Return the locations of the files that remain of a scan. */
     private Set<String> findRemaining(Scan scan, Map<Edge, KeyValues> keys) throws Exception {
-      if (scan.files == null) scan.files = scan.source.locations();
       Set<String> out = new HashSet<>(scan.files);
       List<KeyValues> sets = List.copyOf(keys.values());
       if (!scan.conditions.isEmpty() || !sets.isEmpty()) {

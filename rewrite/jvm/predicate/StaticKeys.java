@@ -3,6 +3,7 @@ package rewrite.jvm.predicate;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
+import java.util.UUID;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GreaterThanOrEqual;
@@ -20,14 +21,17 @@ import rewrite.jvm.bridge.ScalaInterop;
  * Keys of a join that are known before anything runs, as a condition of a plan.
  *
  * <pre>
- *   true OR (isnotnull('the metadata of d') AND k IN (3, 5))
- *   true OR (isnotnull('the metadata of d') AND (k >= 3 AND k <= 5 OR k >= 8 AND k <= 9))
+ *   true OR (isnotnull('the metadata of d #...') AND k IN (3, 5))
+ *   true OR (isnotnull('the metadata of d #...') AND (k >= 3 AND k <= 5 OR k >= 8 AND k <= 9))
  * </pre>
  *
  * <p>Evaluated literally, it drops no row. FilePruningRule removes it and prunes files by the keys.
  * The keys are part of the plan, so that scans with different keys are different.
  */
 public final class StaticKeys {
+  /** Distinguishes these conditions from a query's own ones of the same form. */
+  private static final String MARK = " #" + UUID.randomUUID().toString().substring(0, 13);
+
   private StaticKeys() {}
 
   /** Return the condition for some keys. */
@@ -50,7 +54,7 @@ public final class StaticKeys {
       }
       some = Conditions.disjunction(ranges);
     }
-    Expression name = new IsNotNull(Literal$.MODULE$.apply(keys.dimension()));
+    Expression name = new IsNotNull(Literal$.MODULE$.apply(keys.dimension() + MARK));
     return new Or(Literal$.MODULE$.TrueLiteral(), new And(name, some));
   }
 
@@ -58,7 +62,8 @@ public final class StaticKeys {
   static KeyValues of(Expression condition) {
     And named = named(condition);
     if (named == null) return null;
-    String dimension = ((Literal) ((IsNotNull) named.left()).child()).value().toString();
+    String name = ((Literal) ((IsNotNull) named.left()).child()).value().toString();
+    String dimension = name.substring(0, name.length() - MARK.length());
     List<Object> values = ListedValues.in(named.right());
     if (values != null) {
       values.removeIf(Objects::isNull);
@@ -90,7 +95,8 @@ public final class StaticKeys {
   private static And named(Expression condition) {
     return condition instanceof Or or && or.left().equals(Literal$.MODULE$.TrueLiteral())
             && or.right() instanceof And and && and.left() instanceof IsNotNull name
-            && name.child() instanceof Literal text && text.value() instanceof UTF8String
+            && name.child() instanceof Literal text && text.value() instanceof UTF8String value
+            && value.toString().endsWith(MARK)
         ? and
         : null;
   }

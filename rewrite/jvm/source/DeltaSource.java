@@ -129,6 +129,7 @@ public final class DeltaSource extends FileSource {
     try {
       DeltaScan scan = read.preparedScan();
       DataSize all = scan.scanned();
+      if (all == null) return null;
       long bytes = (long) Math.ceil(fraction * bytes());
       DataSize some =
           all.copy(

@@ -73,18 +73,24 @@ public final class PlannedLookup {
   public static LookupResponse of(
       LogicalPlan leaf, ScanSource source, TableStatistics statistics, IndexClient client,
       List<Expression> conditions) {
-    LookupResponse known = find(List.of(leaf), source, client, conditions);
+    return lookUp(leaf, source, statistics, client, conditions).response;
+  }
+
+  private static PlannedLookup lookUp(
+      LogicalPlan leaf, ScanSource source, TableStatistics statistics, IndexClient client,
+      List<Expression> conditions) {
+    PlannedLookup known = stored(List.of(leaf), source, client, conditions);
     if (known != null) return known;
     LookupResponse response =
         client.findPrunable(
             PredicateEncoder.request(
                 source.table(), statistics.columns(source), conditions, List.of(), List.of()));
-    leaf.setTagValue(
-        TAG,
+    PlannedLookup out =
         new PlannedLookup(
             canonicalize(conditions), client.revision(source.table()), response, client.budget(),
-            ScanSources.isSnapshot(leaf)));
-    return response;
+            ScanSources.isSnapshot(leaf));
+    leaf.setTagValue(TAG, out);
+    return out;
   }
 
   /** Returns the fraction of the bytes of a scan that some conditions leave; files that the index
@@ -92,11 +98,11 @@ public final class PlannedLookup {
   public static double computeRemaining(
       LogicalPlan leaf, FileSource source, TableStatistics statistics, IndexClient client,
       List<Expression> conditions) {
-    LookupResponse response = of(leaf, source, statistics, client, conditions);
-    PlannedLookup known = leaf.getTagValue(TAG).get();
+    // Not what the leaf has now: another query may have put its own response there.
+    PlannedLookup known = lookUp(leaf, source, statistics, client, conditions);
     if (known.remaining < 0) {
-      FileCounter counter = new FileCounter(response, new StatisticsResult());
-      if (response.prunesAny()) source.findPrunable(counter);
+      FileCounter counter = new FileCounter(known.response, new StatisticsResult());
+      if (known.response.prunesAny()) source.findPrunable(counter);
       known.remaining = counter.remainingFraction();
     }
     return known.remaining;
@@ -106,13 +112,20 @@ public final class PlannedLookup {
   public static LookupResponse find(
       List<LogicalPlan> leaves, ScanSource source, IndexClient client,
       List<Expression> conditions) {
+    PlannedLookup known = stored(leaves, source, client, conditions);
+    return known == null ? null : known.response;
+  }
+
+  private static PlannedLookup stored(
+      List<LogicalPlan> leaves, ScanSource source, IndexClient client,
+      List<Expression> conditions) {
     PlannedLookup known =
         leaves.size() == 1 ? ScalaInterop.orNull(leaves.get(0).getTagValue(TAG)) : null;
     boolean isValid =
         known != null && known.isValid(client.budget())
             && known.conditions.equals(canonicalize(conditions))
             && Objects.equals(known.revision, client.revision(source.table()));
-    return isValid ? known.response : null;
+    return isValid ? known : null;
   }
 
   /** Makes the response on a scan that only one plan has valid as long as this plan. */

@@ -14,6 +14,7 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
@@ -170,7 +171,8 @@ public final class TableStatistics {
     List<String> path = Conditions.path(column);
     if (!SkippingConf.usesStatistics() || path == null || !isOrdered(type)) return null;
     if (ValueTypes.isFloating(type)) return null; // bounds do not cover NaN, which equals NaN
-    ColumnBounds known = read.partitionValues(path);
+    // Delta reads the text of a timestamp's partition in the time zone of the moment.
+    ColumnBounds known = type instanceof TimestampType ? null : read.partitionValues(path);
     if (known == null) known = bounds(read, path);
     List<Range> ranges = known == null ? null : known.findRanges(files);
     return ranges == null || ranges.stream().anyMatch(TableStatistics::isOpen) ? null : ranges;
