@@ -23,16 +23,16 @@ _WRITES = [
     "org.apache.spark.sql.catalyst.plans.logical.Command",
     "org.apache.spark.sql.catalyst.plans.logical.ParsedStatement",
 ]
-if RELEASE >= (4, 0):  # 3.5 has neither scripts nor EXECUTE IMMEDIATE
-    _WRITES += [
-        "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
-        "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
-    ]
 """Classes of plan nodes that only commands contain.
 
 They can be below the root: the plan of `FROM t INSERT INTO a ... INSERT INTO b` is a union of them.
 """
 
+if RELEASE >= (4, 0):  # 3.5 has neither scripts nor EXECUTE IMMEDIATE
+    _WRITES += [
+        "org.apache.spark.sql.catalyst.plans.logical.CompoundPlanStatement",
+        "org.apache.spark.sql.catalyst.plans.logical.ExecutableDuringAnalysis",
+    ]
 _EXECUTE_IMMEDIATE = "ExecuteImmediate"
 """Part of the class name of plan nodes that run SQL given as a string."""
 

@@ -151,7 +151,6 @@ record StaticJoins(PruningContext context) {
       conditions =
           above.stream()
               .filter(each -> each.deterministic() && !SubqueryExpression.hasSubquery(each))
-              .filter(each -> !StaticKeys.isOne(each))
               .toList();
     }
 
@@ -347,7 +346,7 @@ record StaticJoins(PruningContext context) {
         boolean isChanged = true;
         for (int round = 0; round < MAX_ROUNDS && isChanged; round++) {
           isChanged = false;
-          for (Edge edge : edges) isChanged |= !isStopped && canPrune(edge);
+          for (Edge edge : edges) isChanged |= !isStopped && tryPrune(edge);
         }
       } finally {
         context.client().budgets().release();
@@ -356,7 +355,7 @@ record StaticJoins(PruningContext context) {
       return null;
     }
 
-    private boolean canPrune(Edge edge) {
+    private boolean tryPrune(Edge edge) {
       if (failures.containsKey(edge)) return false;
       try {
         return prune(edge);

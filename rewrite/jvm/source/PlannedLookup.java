@@ -79,7 +79,7 @@ public final class PlannedLookup {
   private static PlannedLookup lookUp(
       LogicalPlan leaf, ScanSource source, TableStatistics statistics, IndexClient client,
       List<Expression> conditions) {
-    PlannedLookup known = stored(List.of(leaf), source, client, conditions);
+    PlannedLookup known = findStored(List.of(leaf), source, client, conditions);
     if (known != null) return known;
     LookupResponse response =
         client.findPrunable(
@@ -112,11 +112,11 @@ public final class PlannedLookup {
   public static LookupResponse find(
       List<LogicalPlan> leaves, ScanSource source, IndexClient client,
       List<Expression> conditions) {
-    PlannedLookup known = stored(leaves, source, client, conditions);
+    PlannedLookup known = findStored(leaves, source, client, conditions);
     return known == null ? null : known.response;
   }
 
-  private static PlannedLookup stored(
+  private static PlannedLookup findStored(
       List<LogicalPlan> leaves, ScanSource source, IndexClient client,
       List<Expression> conditions) {
     PlannedLookup known =
