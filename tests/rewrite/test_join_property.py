@@ -240,7 +240,7 @@ def test_with_the_index_is_without(spark: SparkSession, tables: str) -> None:
     )
     @given(cases())
     def drawn(case: Case) -> None:
-        # Keys of one of two equal parts may have no benefit. Feedback, which is off here, ends that.
+        # Keys of one of two equal parts may have no benefit: feedback, which is off here, ends it.
         found: Any = same_rows(spark, case.query, conf=case.conf, shares=False)
         totals.update(queries=1, files=found.without, skipped=found.skipped)
         totals["pruned"] += found.skipped > 0
