@@ -188,7 +188,10 @@ class Thrift:
             if key.startswith("spark.hadoop.hive.server2."):
                 jvm.System.setProperty(key.removeprefix("spark.hadoop."), value)
         try:
-            self._java = java.startWithSparkSession(spark._jsparkSession, False)
+            if RELEASE >= (4, 0):
+                self._java = java.startWithSparkSession(spark._jsparkSession, False)
+            else:
+                self._java = java.startWithContext(spark._jsparkSession.sqlContext())
         except Py4JJavaError as error:
             raise _start_error("the Thrift server", error) from error
         host = spark.sparkContext._conf.get("spark.hadoop.hive.server2.thrift.bind.host", "")

@@ -163,7 +163,8 @@ class ThriftClient:
                 cursor.execute(statement)
             except hive.OperationalError as error:
                 raise ClientError(error.args[0].status.errorMessage) from error
-            if cursor.description is None:
+            names = [column[0] for column in cursor.description or ()]
+            if names in ([], ["Result"]):  # the second on Spark 3.5, without a column of data
                 return []
             return [tuple(str(value) for value in row) for row in cursor.fetchall()]
 
