@@ -218,7 +218,7 @@ def test_clients_cannot_set_what_is_the_servers(client: Client, folder: Path) ->
     before = client.sql("SHOW SKIPPING INDEXES")
     for key in FIXED:
         for statement in (f"SET {PREFIX}{key} = {elsewhere}", f"RESET {PREFIX}{key}"):
-            with pytest.raises(ClientError, match="(?i)cannot.modify"):
+            with pytest.raises(ClientError, match=r"(?i)cannot.modify"):
                 client.sql(statement)
     client.sql("RESET")
     assert client.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
@@ -242,7 +242,7 @@ def test_not_by_connecting_with_them_either(server: Server, folder: Path) -> Non
         make(client, folder, "aside")
         client.sql("CREATE SKIPPING INDEX ON aside (k VALUE_LIST)")
     port = server.port("thrift")
-    with pytest.raises(hive.OperationalError, match="(?i)cannot.modify"):
+    with pytest.raises(hive.OperationalError, match=r"(?i)cannot.modify"):
         ThriftClient(port, configuration={f"set:hiveconf:{PREFIX}store": store})
     bare = ThriftClient(port, configuration={f"{PREFIX}store": store})  # which is Hive's alone
     assert bare.sql(f"SET {PREFIX}store") == [(f"{PREFIX}store", "<undefined>")]
