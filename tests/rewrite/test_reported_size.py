@@ -54,19 +54,21 @@ def tables(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def made() -> set[str]:
+def formats_with_tables() -> set[str]:
     """The formats that have the tables."""
     return {"delta"}
 
 
 @pytest.fixture(params=FORMATS)
-def format(request: pytest.FixtureRequest, spark: SparkSession, made: set[str]) -> Iterator[str]:
+def format(
+    request: pytest.FixtureRequest, spark: SparkSession, formats_with_tables: set[str]
+) -> Iterator[str]:
     """Let the names of the tables be those of this format."""
     with in_catalog_of(spark, request.param):
-        if request.param not in made:
+        if request.param not in formats_with_tables:
             make_table(spark, "sized", ROWS, "k VALUE_LIST")
             make_table(spark, "other", OTHER)
-            made.add(request.param)
+            formats_with_tables.add(request.param)
         yield request.param
 
 
@@ -119,7 +121,9 @@ def copy_of(spark: SparkSession, name: str, **properties: str) -> Iterator[str]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_reported_size_lets_spark_broadcast(spark: SparkSession, format: str, adaptive: str) -> None:
+def test_reported_size_lets_spark_broadcast(
+    spark: SparkSession, format: str, adaptive: str
+) -> None:
     between = BETWEEN_ROWS if format == "iceberg" else BETWEEN
     conf = {**between, ADAPTIVE: adaptive}
     with settings(spark, conf):
@@ -360,8 +364,7 @@ def test_reported_size_leaves_caches_and_streams(spark: SparkSession, tmp_path: 
 
 @pytest.mark.skipif("iceberg" not in FORMATS, reason="Iceberg has no release for this Spark")
 def test_reported_size_leaves_no_trace_in_physical_plans(spark: SparkSession) -> None:
-    """Only the logical plan has what stands for a connector's scan, and it has each of the scan's
-    interfaces, so that whoever looks at one finds the same."""
+    """Only the logical plan has a proxy, with each interface of the connector's scan."""
     with in_catalog_of(spark, "iceberg"):
         make_table(spark, "traces", ROWS, "k VALUE_LIST")
         query = "SELECT * FROM traces WHERE k = 7"

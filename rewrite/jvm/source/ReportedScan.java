@@ -18,15 +18,15 @@ import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 
 /**
- * What stands for a connector's scan in a logical plan: it reports a fraction of the scan's
- * statistics, and passes on everything else.
+ * A proxy of a connector's scan in a logical plan: it reports a fraction of the scan's statistics,
+ * and passes on everything else.
  *
  * <p>It has all interfaces of Spark that the scan has. No physical plan has it: OwnScanStrategy puts
  * the connector's scan back before Spark plans it.
  */
 public record ReportedScan(Scan scan, double fraction) implements InvocationHandler {
 
-  /** Returns what stands for a scan; null if the scan reports no statistics itself. */
+  /** Returns a proxy of a scan; null if the scan reports no statistics itself. */
   static Scan of(Scan scan, double fraction) {
     if (!(scan instanceof SupportsReportStatistics)) return null;
     Set<Class<?>> interfaces = new LinkedHashSet<>();
@@ -46,7 +46,7 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
         && type.getClassLoader() == Scan.class.getClassLoader();
   }
 
-  /** Returns the scan behind another one; the other one itself if that stands for none. */
+  /** Returns the scan behind a proxy; the scan itself if it is none. */
   public static Scan restore(Scan scan) {
     return isOne(scan) ? ((ReportedScan) Proxy.getInvocationHandler(scan)).scan : scan;
   }
