@@ -16,6 +16,7 @@ import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import rewrite.jvm.bridge.ObjectCopy;
 
 /**
  * A proxy of a connector's scan in a logical plan: it reports a fraction of the scan's statistics,
@@ -54,7 +55,7 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
   /** Returns a node of a plan with the connector's own scan; the node itself if it has that. */
   public static LogicalPlan restore(LogicalPlan node) {
     return node instanceof DataSourceV2ScanRelation leaf && isOne(leaf.scan())
-        ? ReportedSize.copy(leaf, leaf.scan(), restore(leaf.scan()))
+        ? ObjectCopy.replace(leaf, leaf.scan(), restore(leaf.scan()))
         : node;
   }
 

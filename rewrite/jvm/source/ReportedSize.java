@@ -72,7 +72,7 @@ public final class ReportedSize {
             && ScanSources.of(leaf, client) instanceof FileSource;
     // Not the relation of then: Spark may have changed its schema.
     return isCopy
-        ? copy(leaf, leaf.relation(), ((FileSource) ScanSources.of(leaf, client)).resize(1))
+        ? ObjectCopy.replace(leaf, leaf.relation(), ((FileSource) ScanSources.of(leaf, client)).resize(1))
         : leaf;
   }
 
@@ -85,7 +85,7 @@ public final class ReportedSize {
     LogicalPlan out = leaf;
     if (leaf instanceof DataSourceV2ScanRelation relation) {
       Scan scan = ReportedScan.of(relation.scan(), fraction);
-      if (scan != null) out = copy(relation, relation.scan(), scan);
+      if (scan != null) out = ObjectCopy.replace(relation, relation.scan(), scan);
     } else if (leaf instanceof LogicalRelation files && files.catalogTable().isDefined()) {
       CatalogStatistics own = ScalaInterop.orNull(files.catalogTable().get().stats());
       CatalogStatistics reduced =
@@ -95,7 +95,7 @@ public final class ReportedSize {
       out = withStatistics(files, Option.apply(reduced));
     } else if (leaf instanceof LogicalRelation files && source instanceof FileSource own) {
       BaseRelation relation = own.resize(fraction);
-      if (relation != null) out = copy(files, files.relation(), relation);
+      if (relation != null) out = ObjectCopy.replace(files, files.relation(), relation);
       bytes = BigInteger.valueOf(own.bytes());
     }
     if (out == leaf) return leaf;
@@ -108,21 +108,10 @@ public final class ReportedSize {
       LogicalRelation leaf, Option<CatalogStatistics> statistics) {
     try {
       CatalogTable table = ObjectCopy.with(leaf.catalogTable().get(), "stats", statistics);
-      return copy(leaf, leaf.catalogTable(), Option.apply(table));
+      return ObjectCopy.replace(leaf, leaf.catalogTable(), Option.apply(table));
     } catch (ReflectiveOperationException changed) {
       throw new IllegalStateException(changed);
     }
-  }
-
-  /** Returns a copy of a leaf with one of its arguments replaced. */
-  @SuppressWarnings("unchecked") // a copy has the class of the leaf
-  static <T extends LogicalPlan> T copy(T leaf, Object argument, Object value) {
-    Object[] arguments = new Object[leaf.productArity()];
-    for (int i = 0; i < arguments.length; i++) {
-      Object each = leaf.productElement(i);
-      arguments[i] = each == argument ? value : each;
-    }
-    return (T) leaf.makeCopy(arguments);
   }
 
   private static BigInt scale(BigInt number, double fraction) {
