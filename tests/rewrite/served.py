@@ -19,12 +19,16 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
 from pyhive import hive
 
+from skipping.spark_api import RELEASE
 from tests.test_house import ROOT
 
 Rows = list[tuple[str, ...]]
 TOKEN = "let me in"
+WAYS = ("connect", "thrift") if RELEASE >= (4, 0) else ("thrift",)
+needs_connect = pytest.mark.skipif("connect" not in WAYS, reason="its Connect has no token")
 FILES = 8
 
 

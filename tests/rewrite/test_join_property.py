@@ -240,7 +240,8 @@ def test_with_the_index_is_without(spark: SparkSession, tables: str) -> None:
     )
     @given(cases())
     def drawn(case: Case) -> None:
-        found: Any = same_rows(spark, case.query, conf=case.conf)
+        # Keys of one of two equal parts may have no benefit: feedback, which is off here, ends it.
+        found: Any = same_rows(spark, case.query, conf=case.conf, shares=False)
         totals.update(queries=1, files=found.without, skipped=found.skipped)
         totals["pruned"] += found.skipped > 0
         if totals["queries"] % 1_000 == 0:

@@ -69,7 +69,7 @@ def rows(spark: SparkSession, text: str, args: Any = None) -> list[tuple[Any, ..
         ("SELECT ':x ?' AS a, :x AS b /* :x ? */ -- :x ?", {"x": 1}, (":x ?", 1)),
         ("SELECT `a:x` FROM VALUES (:x) AS t(`a:x`)", {"x": 1}, (1,)),
         pytest.param(
-            "SELECT parse_json('{\"x\": 7}'):x::int, :x", {"x": 1}, (7, 1), marks=needs(4, 0)
+            "SELECT parse_json('{\"x\": 7}'):x::int, :x", {"x": 1}, (7, 1), marks=needs(4, 1)
         ),
         # In places that take no expression
         ("SELECT id FROM IDENTIFIER(:t) ORDER BY id LIMIT :n", {"t": DELTA, "n": 1}, (0,)),

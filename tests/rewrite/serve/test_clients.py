@@ -24,6 +24,7 @@ from TCLIService.ttypes import TOperationState
 from skipping.config.settings import PREFIX, SETTINGS
 from tests.rewrite.served import (
     FILES,
+    WAYS,
     Client,
     ClientError,
     Connect,
@@ -33,12 +34,12 @@ from tests.rewrite.served import (
     covered,
     eventually,
     make,
+    needs_connect,
 )
 from tests.test_house import ROOT
 
 pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
-WAYS = ("connect", "thrift")
 FIXED = [setting.key for setting in SETTINGS if setting.fixed]
 
 
@@ -47,18 +48,21 @@ def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def a_client(way: str, server: Server, clients: Connect, name: str) -> Client:
-    return clients.of(name) if way == "connect" else ThriftClient(server.port("thrift"))
+def a_client(request: pytest.FixtureRequest, way: str, name: str) -> Client:
+    if way == "thrift":
+        return ThriftClient(request.getfixturevalue("server").port("thrift"))
+    clients: Connect = request.getfixturevalue("clients")
+    return clients.of(name)
 
 
 @pytest.fixture
-def client(way: str, server: Server, clients: Connect) -> Client:
-    return a_client(way, server, clients, "one")
+def client(request: pytest.FixtureRequest, way: str) -> Client:
+    return a_client(request, way, "one")
 
 
 @pytest.fixture
-def other(way: str, server: Server, clients: Connect) -> Client:
-    return a_client(way, server, clients, "other")
+def other(request: pytest.FixtureRequest, way: str) -> Client:
+    return a_client(request, way, "other")
 
 
 def make_iceberg(client: Client, name: str) -> None:
@@ -228,6 +232,7 @@ def test_the_page_lists_them() -> None:
     assert sorted(re.findall(r"`([a-z]\w*(?:\.\w+)*)`", listed)) == sorted([*FIXED])
 
 
+@needs_connect
 def test_not_by_connecting_with_them_either(server: Server, folder: Path) -> None:
     store = f"sqlite:{folder}/elsewhere.sqlite"
     with connected(server.url(), f"{PREFIX}store={store}", f"{PREFIX}cache.ttl=1s") as clients:

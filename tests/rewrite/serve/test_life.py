@@ -31,6 +31,7 @@ from rewrite.services import Address
 from skipping.stores.open import open_store
 from tests.rewrite.served import (
     TOKEN,
+    WAYS,
     ClientError,
     Connect,
     Server,
@@ -39,6 +40,7 @@ from tests.rewrite.served import (
     covered,
     eventually,
     make,
+    needs_connect,
     tls_proxy,
 )
 from tests.test_house import ROOT
@@ -48,12 +50,14 @@ pytestmark = [pytest.mark.process, pytest.mark.nightly]
 # Who is let in
 
 
+@needs_connect
 def test_a_wrong_token_is_refused(server: Server) -> None:
     for wrong in (server.url("let me out"), f"sc://localhost:{server.port('connect')}"):
         with connected(wrong) as clients, pytest.raises(ClientError, match="UNAUTHENTICATED"):
             clients.of("one").sql("SELECT 1")
 
 
+@needs_connect
 def test_a_token_over_tls(server: Server, folder: Path) -> None:
     """A proxy beside the server has the certificate, as the page advises."""
     names = ("certificate.pem", "key.pem")
@@ -78,7 +82,10 @@ def test_a_token_over_tls(server: Server, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--connect", "0.0.0.0:0"], "Spark Connect would accept every client"),
+        pytest.param(
+            ["--connect", "0.0.0.0:0"], "Spark Connect would accept every client",
+            marks=needs_connect,
+        ),
         (["--thrift", "[::]:0"], "the Thrift server would accept every client"),
         (["--thrift", "0.0.0.0:0", "--conf", "spark.hadoop.hive.server2.authentication=nosasl"],
          "under any user name"),
@@ -105,7 +112,7 @@ def refused(*arguments: str) -> tuple[int, str]:
     return run.returncode, run.stderr
 
 
-@pytest.mark.parametrize("service", ["connect", "thrift", "health"])
+@pytest.mark.parametrize("service", [*WAYS, "health"])
 def test_a_port_that_is_taken(server: Server, service: str) -> None:
     port = str(server.port(service))
     code, text = refused(f"--{service}", port)
@@ -252,7 +259,7 @@ def spark_begins(pid: int) -> bool:
 
 
 def test_told_to_end_while_it_starts(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rewrite.serve", "--connect", "0"]
+    command = [sys.executable, "-m", "rewrite.serve", f"--{WAYS[0]}", "0"]
     conf = ["--conf", "spark.master=local[1]"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "log").open("wb") as errors:
@@ -327,6 +334,7 @@ def over_tls(port: int, certificate: Path, password: str) -> Iterator[ThriftClie
             secured.close()
 
 
+@needs_connect
 def test_the_next_server_goes_on(server: Server, folder: Path) -> None:
     """Streams are resumed; over TLS a class of ours says who is let in; a second signal ends it at
     once.
