@@ -1,5 +1,6 @@
 package rewrite.jvm.scan;
 
+import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -7,6 +8,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
+import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.source.ReportedScan;
 
@@ -22,10 +24,17 @@ public final class OwnScanStrategy extends SparkStrategy {
   }
 
   @Override public scala.collection.immutable.List<SparkPlan> apply(LogicalPlan plan) {
-    LogicalPlan leaf = plan;
-    while (leaf instanceof Project || leaf instanceof Filter) leaf = leaf.children().head();
-    if (ReportedScan.restore(leaf) == leaf) return ScalaInterop.asScala(List.of());
-    LogicalPlan own = plan.transformUp(ScalaInterop.transformation(ReportedScan::restore));
-    return ScalaInterop.asScala(List.of(planLater(own)));
+    List<SparkPlan> own = new ArrayList<>();
+    try {
+      LogicalPlan leaf = plan;
+      while (leaf instanceof Project || leaf instanceof Filter) leaf = leaf.children().head();
+      if (ReportedScan.isIn(leaf)) {
+        own.add(
+            planLater(plan.transformUp(ScalaInterop.transformation(ReportedScan::restore))));
+      }
+    } catch (Throwable failure) {
+      Failures.forgive(failure); // then Spark plans the proxy, which reads the same
+    }
+    return ScalaInterop.asScala(own);
   }
 }

@@ -93,10 +93,12 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     List<Expression> conditions = PlannedLookup.takeKnown(leaf, above);
     ScanSource source =
         PlannedLookup.haveValues(conditions) ? ScanSources.of(leaf, client) : null;
-    LogicalPlan original = ReportedSize.restore(leaf, client);
-    if (source == null || !client.hasIndex(source.table())) return original;
+    if (source == null || !client.hasIndex(source.table())) {
+      return ReportedSize.restore(leaf, client);
+    }
     double remaining =
         PlannedLookup.computeRemaining(leaf, source, statistics, client, conditions);
+    LogicalPlan original = ReportedSize.restore(leaf, client);
     double expected = remaining == 1 ? 1 : estimateSelectivity(original, conditions);
     double fraction = expected <= remaining ? 1 : remaining / expected;
     if (fraction == 1) return original;

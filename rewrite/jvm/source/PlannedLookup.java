@@ -107,7 +107,7 @@ public final class PlannedLookup {
         if (known.response.prunesAny()) source.findPrunable(counter);
         known.remaining = counter.remainingFraction();
       } catch (Exception failure) {
-        Failures.passOn(failure);
+        Failures.forgive(failure);
         known.remaining = 1;
       }
     }

@@ -3,7 +3,6 @@ package rewrite.jvm.source;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
-import java.lang.reflect.Modifier;
 import java.lang.reflect.Proxy;
 import java.util.LinkedHashSet;
 import java.util.Map;
@@ -31,20 +30,19 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
   static Scan of(Scan scan, double fraction) {
     if (!(scan instanceof SupportsReportStatistics)) return null;
     Set<Class<?>> interfaces = new LinkedHashSet<>();
-    for (Class<?> type = scan.getClass(); type != null; type = type.getSuperclass()) {
-      for (Class<?> each : type.getInterfaces()) {
-        boolean isSparks = Scan.class.isAssignableFrom(each) && isVisible(each);
-        if (isSparks) interfaces.add(each);
-      }
-    }
+    addInterfaces(scan.getClass(), interfaces);
     return (Scan) Proxy.newProxyInstance(
         Scan.class.getClassLoader(), interfaces.toArray(Class<?>[]::new),
         new ReportedScan(scan, fraction));
   }
 
-  private static boolean isVisible(Class<?> type) {
-    return Modifier.isPublic(type.getModifiers())
-        && type.getClassLoader() == Scan.class.getClassLoader();
+  private static void addInterfaces(Class<?> type, Set<Class<?>> out) {
+    boolean isSparks =
+        Scan.class.isAssignableFrom(type) && type.isInterface()
+            && type.getClassLoader() == Scan.class.getClassLoader();
+    if (isSparks) out.add(type);
+    for (Class<?> each : type.getInterfaces()) addInterfaces(each, out);
+    if (type.getSuperclass() != null) addInterfaces(type.getSuperclass(), out);
   }
 
   /** Returns the scan behind a proxy; the scan itself if it is none. */
@@ -54,9 +52,14 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
 
   /** Returns a node of a plan with the connector's own scan; the node itself if it has that. */
   public static LogicalPlan restore(LogicalPlan node) {
-    return node instanceof DataSourceV2ScanRelation leaf && isOne(leaf.scan())
-        ? ObjectCopy.replace(leaf, leaf.scan(), restore(leaf.scan()))
-        : node;
+    if (!isIn(node)) return node;
+    Scan scan = ((DataSourceV2ScanRelation) node).scan();
+    return ObjectCopy.replace(node, scan, restore(scan));
+  }
+
+  /** Whether a node of a plan has a proxy. */
+  public static boolean isIn(LogicalPlan node) {
+    return node instanceof DataSourceV2ScanRelation leaf && isOne(leaf.scan());
   }
 
   private static boolean isOne(Object scan) {
@@ -82,23 +85,33 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
     }
   }
 
-  private record Fraction(Statistics all, double fraction) implements Statistics {
-    @Override public OptionalLong sizeInBytes() {
-      return scale(all.sizeInBytes());
+  private static final class Fraction implements Statistics {
+    private final OptionalLong bytes;
+    private final OptionalLong rows;
+    private final Map<NamedReference, ColumnStatistics> columns;
+
+    Fraction(Statistics all, double fraction) {
+      bytes = scale(all.sizeInBytes(), fraction);
+      rows = scale(all.numRows(), fraction);
+      columns = all.columnStats();
     }
 
-    @Override public OptionalLong numRows() {
-      return scale(all.numRows());
-    }
-
-    @Override public Map<NamedReference, ColumnStatistics> columnStats() {
-      return all.columnStats();
-    }
-
-    private OptionalLong scale(OptionalLong number) {
+    private static OptionalLong scale(OptionalLong number, double fraction) {
       return number.isEmpty()
           ? number
           : OptionalLong.of((long) Math.ceil(number.getAsLong() * fraction));
+    }
+
+    @Override public OptionalLong sizeInBytes() {
+      return bytes;
+    }
+
+    @Override public OptionalLong numRows() {
+      return rows;
+    }
+
+    @Override public Map<NamedReference, ColumnStatistics> columnStats() {
+      return columns;
     }
   }
 }

@@ -67,12 +67,10 @@ public final class ReportedSize {
     if (table != null && ScalaInterop.orNull(table.stats()) instanceof Reduced reduced) {
       return withStatistics(leaf, reduced.original);
     }
-    boolean isCopy =
-        leaf.getTagValue(TAG).isDefined()
-            && ScanSources.of(leaf, client) instanceof FileSource;
     // Not the relation of then: Spark may have changed its schema.
-    return isCopy
-        ? ObjectCopy.replace(leaf, leaf.relation(), ((FileSource) ScanSources.of(leaf, client)).resize(1))
+    return leaf.getTagValue(TAG).isDefined()
+            && ScanSources.of(leaf, client) instanceof FileSource source
+        ? ObjectCopy.replace(leaf, leaf.relation(), source.resize(1))
         : leaf;
   }
 
@@ -81,8 +79,8 @@ public final class ReportedSize {
       values: Spark estimates by them which part of the rows meets the conditions. */
   public static LogicalPlan report(
       LogicalPlan leaf, ScanSource source, double fraction, Set<String> conditioned) {
-    BigInteger bytes = leaf.stats().sizeInBytes().bigInteger();
     LogicalPlan out = leaf;
+    BigInteger bytes = null;
     if (leaf instanceof DataSourceV2ScanRelation relation) {
       Scan scan = ReportedScan.of(relation.scan(), fraction);
       if (scan != null) out = ObjectCopy.replace(relation, relation.scan(), scan);
@@ -99,6 +97,7 @@ public final class ReportedSize {
       bytes = BigInteger.valueOf(own.bytes());
     }
     if (out == leaf) return leaf;
+    if (bytes == null) bytes = leaf.stats().sizeInBytes().bigInteger();
     out.setTagValue(TAG, new ReportedSize(fraction, bytes));
     PlannedLookup.keep(out);
     return out;

@@ -84,9 +84,7 @@ public final class ScanSources {
       reads all of its batch. */
   public static ScanSource of(LogicalPlan leaf, IndexClient client) {
     if (leaf.isStreaming()) return null;
-    if (leaf instanceof DataSourceV2ScanRelation scan) {
-      return of(ReportedScan.restore(scan.scan()), scan.output());
-    }
+    if (leaf instanceof DataSourceV2ScanRelation scan) return of(scan.scan(), scan.output());
     HadoopFsRelation relation = relation(leaf);
     return relation == null ? null : of(relation, client);
   }
@@ -102,7 +100,8 @@ public final class ScanSources {
   /** The same for a connector's scan with these columns. */
   public static ConnectorSource of(Scan scan, scala.collection.Iterable<?> output) {
     try {
-      return TableFormats.of(scan).open(scan, output);
+      Scan own = ReportedScan.restore(scan);
+      return TableFormats.of(own).open(own, output);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return null;
