@@ -23,6 +23,7 @@ import rewrite.jvm.parser.StatementCall;
 import rewrite.jvm.parser.StatementCallback;
 import rewrite.jvm.predicate.IndexedExpression;
 import rewrite.jvm.scan.FilePruningRule;
+import rewrite.jvm.scan.OwnScanStrategy;
 import rewrite.jvm.scan.PhysicalScans;
 import rewrite.jvm.scan.ScanSizeRule;
 import rewrite.jvm.source.BoundRule;
@@ -62,6 +63,7 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
     extensions.injectColumnar(new FilePruningRule(physical, true).inject());
     // Delta's rule for its files runs with this one, and before it if Delta was injected before.
     extensions.injectPreCBORule(new ScanSizeRule(client, statistics, true).inject());
+    extensions.injectPlannerStrategy(new OwnScanStrategy().inject());
     // The rules are added to the optimizer when the session's first plan is analyzed.
     extensions.injectResolutionRule(
         new JoinPruningRule.Inject(

@@ -260,8 +260,7 @@ class Settings:
         values.boolean,
         text="true",
         takes="true or false",
-        meaning="whether Spark's optimizer gets the size that the index leaves of a Delta or "
-        "Parquet table",
+        meaning="whether Spark's optimizer gets the size that the index leaves of a table",
     )
     dml: bool = _setting(
         True,

@@ -15,9 +15,11 @@ from rewrite.bridge.callbacks import Answers
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import (
     CONTROL,
+    FORMATS,
     UNCOMPILED,
     append,
     by_group,
+    in_catalog_of,
     make_table,
     run,
     same_rows,
@@ -37,6 +39,8 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 CBO = {"spark.sql.cbo.enabled": "true", "spark.sql.cbo.planStats.enabled": "true"}
 BETWEEN = {LIMIT: "100000"}
 """A limit between a file of the fact, and either table."""
+BETWEEN_ROWS = {LIMIT: "30000"}
+"""The same for Iceberg, which estimates the bytes of rows in memory, with texts of 20 bytes."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,6 +51,25 @@ def tables(spark: SparkSession) -> Iterator[None]:
     spark.sql("DROP SKIPPING INDEX IF EXISTS ON sized")
     spark.sql("DROP TABLE sized")
     spark.sql("DROP TABLE other")
+
+
+@pytest.fixture(scope="module")
+def formats_with_tables() -> set[str]:
+    """The formats that have the tables."""
+    return {"delta"}
+
+
+@pytest.fixture(params=FORMATS)
+def format(
+    request: pytest.FixtureRequest, spark: SparkSession, formats_with_tables: set[str]
+) -> Iterator[str]:
+    """Let the names of the tables be those of this format."""
+    with in_catalog_of(spark, request.param):
+        if request.param not in formats_with_tables:
+            make_table(spark, "sized", ROWS, "k VALUE_LIST")
+            make_table(spark, "other", OTHER)
+            formats_with_tables.add(request.param)
+        yield request.param
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +121,11 @@ def copy_of(spark: SparkSession, name: str, **properties: str) -> Iterator[str]:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_reported_size_lets_spark_broadcast(spark: SparkSession, adaptive: str) -> None:
-    conf = {**BETWEEN, ADAPTIVE: adaptive}
+def test_reported_size_lets_spark_broadcast(
+    spark: SparkSession, format: str, adaptive: str
+) -> None:
+    between = BETWEEN_ROWS if format == "iceberg" else BETWEEN
+    conf = {**between, ADAPTIVE: adaptive}
     with settings(spark, conf):
         assert "BroadcastHashJoin" in joins(spark.sql(JOIN))
         with settings(spark, {"spark.skipping.enabled": "false"}):
@@ -111,7 +137,7 @@ def test_reported_size_lets_spark_broadcast(spark: SparkSession, adaptive: str) 
     assert found.opened == 2, str(found.explained)
 
 
-def test_reported_size_is_that_of_the_remaining_files(spark: SparkSession) -> None:
+def test_reported_size_is_that_of_the_remaining_files(spark: SparkSession, format: str) -> None:
     now, before = sizes(spark, where("k = 7"))
     assert now == pytest.approx(before / FILES, rel=0.1)
     now, before = sizes(spark, where("k IN (7, 8, 9)"))
@@ -291,19 +317,23 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(
-    ("limit", "adaptive"), [("100000", "true"), ("100000", "false"), ("-1", "true")]
+    ("limit", "adaptive"),
+    [("100000", "true"), ("100000", "false"), ("30000", "true"), ("-1", "true")],
 )
 @pytest.mark.parametrize("shape", SHAPES)
 def test_reported_size_of_each_shape(
-    spark: SparkSession, shape: str, limit: str, adaptive: str
+    spark: SparkSession, format: str, shape: str, limit: str, adaptive: str
 ) -> None:
     conf = {LIMIT: limit, ADAPTIVE: adaptive, **UNCOMPILED}
     assert same_rows(spark, SHAPES[shape], conf=conf).rows
 
 
-def test_reported_size_keeps_equal_exchanges_equal(spark: SparkSession) -> None:
-    at = spark.sql("DESCRIBE DETAIL sized").collect()[0]["location"]
-    for table in ("sized", f"delta.`{at}`"):
+def test_reported_size_keeps_equal_exchanges_equal(spark: SparkSession, format: str) -> None:
+    tables = ["sized"]
+    if format == "delta":
+        at = spark.sql("DESCRIBE DETAIL sized").collect()[0]["location"]
+        tables.append(f"delta.`{at}`")
+    for table in tables:
         part = f"(SELECT d, count(*) AS n FROM {table} WHERE k = {{}} GROUP BY d)"
         conf = {LIMIT: "-1", ADAPTIVE: "false"}
         same = f"SELECT a.n, b.n AS m FROM {part.format(7)} a JOIN {part.format(7)} b ON a.d = b.d"
@@ -332,6 +362,38 @@ def test_reported_size_leaves_caches_and_streams(spark: SparkSession, tmp_path: 
     assert spark.table("sized_stream").count() == 400
 
 
+@pytest.mark.skipif("iceberg" not in FORMATS, reason="Iceberg has no release for this Spark")
+def test_reported_size_leaves_no_trace_in_physical_plans(spark: SparkSession) -> None:
+    """Only the logical plan has a proxy, with each interface of the connector's scan."""
+    with in_catalog_of(spark, "iceberg"):
+        make_table(spark, "traces", ROWS, "k VALUE_LIST")
+        query = "SELECT * FROM traces WHERE k = 7"
+        with settings(spark, {ADAPTIVE: "false"}):
+            now = spark.sql(query)._jdf.queryExecution()
+            with settings(spark, CONTROL):
+                before = spark.sql(query)._jdf.queryExecution()
+        reported, own = (each.optimizedPlan().collectLeaves().apply(0) for each in (now, before))
+        assert reported.getClass().getName() == own.getClass().getName()
+        assert "Proxy" in reported.scan().getClass().getName()
+        assert "Proxy" not in own.scan().getClass().getName()
+        assert _interfaces(spark, reported.scan()) >= _interfaces(spark, own.scan())
+        assert reported.scan().readSchema().equals(own.scan().readSchema())
+        assert reported.scan().description() == own.scan().description()
+        planned, other = (each.sparkPlan().collectLeaves().apply(0) for each in (now, before))
+        assert planned.scan().getClass().getName() == other.scan().getClass().getName()
+        assert planned.scan().getClass().getName() == own.scan().getClass().getName()
+
+
+def _interfaces(spark: SparkSession, scan: Any) -> set[str]:
+    """Return the interfaces of Spark's that a scan has."""
+    found: set[str] = set()
+    lang = spark._jvm.org.apache.commons.lang3.ClassUtils
+    for each in lang.getAllInterfaces(scan.getClass()):
+        if each.getName().startswith("org.apache.spark."):
+            found.add(each.getName())
+    return found
+
+
 @pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The lookups since the last `clear`."""
@@ -346,13 +408,20 @@ def lookups(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("table", ["sized", "path", "sized_files"])
+TABLES = ["sized", "path", "sized_files", *({"iceberg"} & set(FORMATS))]
+
+
+@pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_reported_size_costs_no_second_lookup(
     spark: SparkSession, parquet: str, lookups: list[object], table: str, adaptive: str
 ) -> None:
     at = spark.sql("DESCRIBE DETAIL sized").collect()[0]["location"]
-    name = f"delta.`{at}`" if table == "path" else table
+    name = {"path": f"delta.`{at}`", "iceberg": f"{FORMATS['iceberg'].namespace}.costs"}.get(
+        table, table
+    )
+    if table == "iceberg":
+        make_table(spark, name, ROWS, "k VALUE_LIST")
     query = f"SELECT f.id, o.text FROM {name} f LEFT JOIN other o ON f.d = o.d WHERE f.k = 7"
     with settings(spark, {ADAPTIVE: adaptive}):
         df = spark.sql(query)

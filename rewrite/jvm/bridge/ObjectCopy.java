@@ -2,6 +2,7 @@ package rewrite.jvm.bridge;
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Modifier;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /** Copies objects of Spark and of table formats whose constructors differ between releases. */
 public final class ObjectCopy {
@@ -34,5 +35,16 @@ public final class ObjectCopy {
     field.setAccessible(true);
     field.set(copy, value);
     return copy;
+  }
+
+  /** Returns a copy of a node of a plan that has a value in place of one of its arguments. */
+  @SuppressWarnings("unchecked") // a copy has the class of the node
+  public static <T extends LogicalPlan> T replace(T node, Object argument, Object value) {
+    Object[] arguments = new Object[node.productArity()];
+    for (int i = 0; i < arguments.length; i++) {
+      Object each = node.productElement(i);
+      arguments[i] = each == argument ? value : each;
+    }
+    return (T) node.makeCopy(arguments);
   }
 }

@@ -12,14 +12,12 @@ import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
-import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.PlanSubqueries;
-import rewrite.jvm.source.FileSource;
 import rewrite.jvm.source.PlannedLookup;
 import rewrite.jvm.source.ReportedSize;
 import rewrite.jvm.source.ScanSource;
@@ -38,7 +36,7 @@ import rewrite.jvm.source.TableStatistics;
  *
  * <p>Only the estimate changes: the scan still lists all files, and FilePruningRule prunes it. Runs
  * before Spark orders joins, and again after all rules, because conditions may have arrived. The
- * scans of connectors do not exist before joins are ordered, and stay as they are.
+ * scans of connectors do not exist before joins are ordered.
  */
 public final class ScanSizeRule extends Rule<LogicalPlan> {
   private final IndexClient client;
@@ -81,26 +79,26 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
   private LogicalPlan visit(LogicalPlan plan) {
     if (plan instanceof RowLevelWrite) return plan;
     LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
-    if (now instanceof Filter filter && filter.child() instanceof LogicalRelation leaf) {
-      return filter.mapChildren(child -> report(leaf, Conditions.conjuncts(filter.condition())));
+    if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
+      return filter.mapChildren(leaf -> report(leaf, Conditions.conjuncts(filter.condition())));
     }
-    return now instanceof LogicalRelation leaf
-        ? ReportedSize.restore(leaf, client)
+    return ScanSources.isScan(now)
+        ? ReportedSize.restore(now, client)
         : now.mapChildren(this::visit);
   }
 
   /** Returns a scan that reports what its conditions leave. Spark may have merged or removed
       conditions since an earlier report. */
-  private LogicalRelation report(LogicalRelation leaf, List<Expression> above) {
+  private LogicalPlan report(LogicalPlan leaf, List<Expression> above) {
     List<Expression> conditions = PlannedLookup.takeKnown(leaf, above);
     ScanSource source =
         PlannedLookup.haveValues(conditions) ? ScanSources.of(leaf, client) : null;
-    if (!(source instanceof FileSource files) || !client.hasIndex(source.table())) {
+    if (source == null || !client.hasIndex(source.table())) {
       return ReportedSize.restore(leaf, client);
     }
     double remaining =
-        PlannedLookup.computeRemaining(leaf, files, statistics, client, conditions);
-    LogicalRelation original = ReportedSize.restore(leaf, client);
+        PlannedLookup.computeRemaining(leaf, source, statistics, client, conditions);
+    LogicalPlan original = ReportedSize.restore(leaf, client);
     double expected = remaining == 1 ? 1 : estimateSelectivity(original, conditions);
     double fraction = expected <= remaining ? 1 : remaining / expected;
     if (fraction == 1) return original;
@@ -110,7 +108,7 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
             .flatMap(each -> ScalaInterop.asJava(each.references().toSeq()).stream())
             .map(NamedExpression::name)
             .collect(Collectors.toSet());
-    return ReportedSize.report(original, files, fraction, conditioned);
+    return ReportedSize.report(original, source, fraction, conditioned);
   }
 
   /**
@@ -120,7 +118,7 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
    * <p>With CBO, Spark applies it to what the scan reports. The conditions are those that left the
    * files, so both together must not give fewer rows than the files have.
    */
-  private static double estimateSelectivity(LogicalRelation leaf, List<Expression> conditions) {
+  private static double estimateSelectivity(LogicalPlan leaf, List<Expression> conditions) {
     Statistics all = leaf.stats();
     Statistics some = new Filter(Conditions.conjunction(conditions), leaf).stats();
     if (all.rowCount().isEmpty() || some.rowCount().isEmpty()) return 1;

@@ -12,6 +12,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import rewrite.jvm.bridge.Budget;
+import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -96,14 +97,19 @@ public final class PlannedLookup {
   /** Returns the fraction of the bytes of a scan that some conditions leave; files that the index
       does not know remain. Files are counted once, because Spark repeats rules. */
   public static double computeRemaining(
-      LogicalPlan leaf, FileSource source, TableStatistics statistics, IndexClient client,
+      LogicalPlan leaf, ScanSource source, TableStatistics statistics, IndexClient client,
       List<Expression> conditions) {
     // Not what the leaf has now: another query may have put its own response there.
     PlannedLookup known = lookUp(leaf, source, statistics, client, conditions);
     if (known.remaining < 0) {
       FileCounter counter = new FileCounter(known.response, new StatisticsResult());
-      if (known.response.prunesAny()) source.findPrunable(counter);
-      known.remaining = counter.remainingFraction();
+      try {
+        if (known.response.prunesAny()) source.findPrunable(counter);
+        known.remaining = counter.remainingFraction();
+      } catch (Exception failure) {
+        Failures.forgive(failure);
+        known.remaining = 1;
+      }
     }
     return known.remaining;
   }

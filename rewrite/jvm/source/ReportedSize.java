@@ -9,7 +9,9 @@ import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
 import org.apache.spark.sql.catalyst.catalog.CatalogTable;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ObjectCopy;
@@ -25,12 +27,10 @@ import scala.math.BigInt;
  *
  * <p>It is put into the statistics of the scan's catalog table, as Spark does for partitions. They
  * are no part of a plan's canonical form, so that equal scans stay equal. A scan by path has no
- * catalog table; see `FileSource.resize`.
+ * catalog table; see `FileSource.resize`. For a connector's scan, see ReportedScan.
  */
 public final class ReportedSize {
   private static final TreeNodeTag<ReportedSize> TAG = new TreeNodeTag<>("rewrite.size");
-  private static final int TABLE = 2; // among the arguments of a LogicalRelation
-  private static final int RELATION = 0;
 
   private final double fraction;
   private final BigInteger allBytes;
@@ -53,43 +53,51 @@ public final class ReportedSize {
   }
 
   /** Returns a scan as it is without this project; the scan itself if nothing was reported. */
-  public static LogicalRelation restore(LogicalRelation leaf, IndexClient client) {
-    CatalogTable table = ScalaInterop.orNull(leaf.catalogTable());
-    LogicalRelation out = leaf;
-    if (table != null && ScalaInterop.orNull(table.stats()) instanceof Reduced reduced) {
-      out = withStatistics(leaf, reduced.original);
-    } else if (leaf.getTagValue(TAG).isDefined()
-        && ScanSources.of(leaf, client) instanceof FileSource source) {
-      // Not the relation of then: Spark may have changed its schema.
-      out = copy(leaf, RELATION, source.resize(1));
-    }
+  public static LogicalPlan restore(LogicalPlan leaf, IndexClient client) {
+    LogicalPlan out =
+        leaf instanceof LogicalRelation files
+            ? restoreFiles(files, client)
+            : ReportedScan.restore(leaf);
     if (out != leaf) out.unsetTagValue(TAG);
     return out;
   }
 
-  /** Returns a scan that reports a fraction of the bytes and rows of another one. The other one has
-      its own statistics. Columns of the conditions keep their distinct values: Spark estimates by
-      them which part of the rows meets the conditions. */
-  public static LogicalRelation report(
-      LogicalRelation leaf, FileSource source, double fraction, Set<String> conditioned) {
-    LogicalRelation out;
+  private static LogicalRelation restoreFiles(LogicalRelation leaf, IndexClient client) {
     CatalogTable table = ScalaInterop.orNull(leaf.catalogTable());
-    if (table == null) {
-      BaseRelation relation = source.resize(fraction);
-      if (relation == null) return leaf;
-      out = copy(leaf, RELATION, relation);
-    } else {
-      CatalogStatistics own = ScalaInterop.orNull(table.stats());
+    if (table != null && ScalaInterop.orNull(table.stats()) instanceof Reduced reduced) {
+      return withStatistics(leaf, reduced.original);
+    }
+    // Not the relation of then: Spark may have changed its schema.
+    return leaf.getTagValue(TAG).isDefined()
+            && ScanSources.of(leaf, client) instanceof FileSource source
+        ? ObjectCopy.replace(leaf, leaf.relation(), source.resize(1))
+        : leaf;
+  }
+
+  /** Returns a scan that reports a fraction of the bytes and rows of another one, which has its own
+      statistics; the other one if that cannot be. Columns of the conditions keep their distinct
+      values: Spark estimates by them which part of the rows meets the conditions. */
+  public static LogicalPlan report(
+      LogicalPlan leaf, ScanSource source, double fraction, Set<String> conditioned) {
+    LogicalPlan out = leaf;
+    BigInteger bytes = null;
+    if (leaf instanceof DataSourceV2ScanRelation relation) {
+      Scan scan = ReportedScan.of(relation.scan(), fraction);
+      if (scan != null) out = ObjectCopy.replace(relation, relation.scan(), scan);
+    } else if (leaf instanceof LogicalRelation files && files.catalogTable().isDefined()) {
+      CatalogStatistics own = ScalaInterop.orNull(files.catalogTable().get().stats());
       CatalogStatistics reduced =
           own == null
               ? new Reduced(null, scale(leaf.stats().sizeInBytes(), fraction))
               : new Reduced(own, fraction, conditioned);
-      out = withStatistics(leaf, Option.apply(reduced));
+      out = withStatistics(files, Option.apply(reduced));
+    } else if (leaf instanceof LogicalRelation files && source instanceof FileSource own) {
+      BaseRelation relation = own.resize(fraction);
+      if (relation != null) out = ObjectCopy.replace(files, files.relation(), relation);
+      bytes = BigInteger.valueOf(own.bytes());
     }
-    BigInteger bytes =
-        table == null
-            ? BigInteger.valueOf(source.bytes())
-            : leaf.stats().sizeInBytes().bigInteger();
+    if (out == leaf) return leaf;
+    if (bytes == null) bytes = leaf.stats().sizeInBytes().bigInteger();
     out.setTagValue(TAG, new ReportedSize(fraction, bytes));
     PlannedLookup.keep(out);
     return out;
@@ -99,18 +107,10 @@ public final class ReportedSize {
       LogicalRelation leaf, Option<CatalogStatistics> statistics) {
     try {
       CatalogTable table = ObjectCopy.with(leaf.catalogTable().get(), "stats", statistics);
-      return copy(leaf, TABLE, Option.apply(table));
+      return ObjectCopy.replace(leaf, leaf.catalogTable(), Option.apply(table));
     } catch (ReflectiveOperationException changed) {
       throw new IllegalStateException(changed);
     }
-  }
-
-  private static LogicalRelation copy(LogicalRelation leaf, int argument, Object value) {
-    Object[] arguments = new Object[leaf.productArity()];
-    for (int i = 0; i < arguments.length; i++) {
-      arguments[i] = i == argument ? value : leaf.productElement(i);
-    }
-    return (LogicalRelation) leaf.makeCopy(arguments);
   }
 
   private static BigInt scale(BigInt number, double fraction) {

@@ -49,7 +49,8 @@ public final class ScanSources {
   /** Whether a leaf of a plan gives the same rows whenever it is read: a snapshot. */
   public static boolean isSnapshot(LogicalPlan leaf) {
     if (leaf instanceof DataSourceV2ScanRelation scan) {
-      return TableFormats.of(scan.scan()).isSnapshot(scan.scan());
+      Scan own = ReportedScan.restore(scan.scan());
+      return TableFormats.of(own).isSnapshot(own);
     }
     HadoopFsRelation relation = relation(leaf);
     return relation != null && TableFormats.of(relation.location()).isSnapshot(relation.location());
@@ -66,8 +67,9 @@ public final class ScanSources {
   /** Whether a leaf of a plan has taken conditions into itself, as Iceberg does with those that
       hold for whole partitions or for none of their rows. */
   public static boolean hasConditions(LogicalPlan leaf) {
-    return leaf instanceof DataSourceV2ScanRelation relation
-        && TableFormats.of(relation.scan()).hasConditions(relation.scan());
+    if (!(leaf instanceof DataSourceV2ScanRelation relation)) return false;
+    Scan own = ReportedScan.restore(relation.scan());
+    return TableFormats.of(own).hasConditions(own);
   }
 
   /** Returns the files behind a leaf of a plan; null if it reads none. */
@@ -98,7 +100,8 @@ public final class ScanSources {
   /** The same for a connector's scan with these columns. */
   public static ConnectorSource of(Scan scan, scala.collection.Iterable<?> output) {
     try {
-      return TableFormats.of(scan).open(scan, output);
+      Scan own = ReportedScan.restore(scan);
+      return TableFormats.of(own).open(own, output);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return null;
