@@ -6,12 +6,19 @@ import org.apache.spark.sql.catalyst.expressions.Ascending$;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BinaryComparison;
+import org.apache.spark.sql.catalyst.expressions.Descending$;
 import org.apache.spark.sql.catalyst.expressions.EqualNullSafe;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.expressions.NullsFirst$;
+import org.apache.spark.sql.catalyst.expressions.NullsLast$;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.expressions.aggregate.AggregateExpression;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Complete$;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Max;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Min;
+import org.apache.spark.sql.catalyst.expressions.aggregate.Partial$;
 import org.apache.spark.sql.catalyst.plans.ExistenceJoin;
 import org.apache.spark.sql.catalyst.plans.LeftOuter$;
 import org.apache.spark.sql.catalyst.plans.RightOuter$;
@@ -21,11 +28,15 @@ import org.apache.spark.sql.execution.LocalLimitExec;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.TakeOrderedAndProjectExec;
+import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
+import rewrite.jvm.bridge.ScalaInterop;
 
 /**
- * The rows of a scan that `WHERE ... [ORDER BY column] LIMIT n` needs.
+ * The rows of a scan that `WHERE ... [ORDER BY column] LIMIT n` needs, or `min(column)` or
+ * `max(column)`: one of the rows with that value.
  *
+ * @param function the min or max; null: any rows, or the first of an order
  * @param order the first sort order; null if any rows will do
  * @param scan the node that reads the table
  * @param rows how many rows the query needs, including those that an OFFSET skips
@@ -33,12 +44,13 @@ import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
  * @param hasNoNulls whether a filter removes rows whose column is null
  */
 public record TopRows(
-    SortOrder order, SparkPlan scan, long rows, List<Expression> conditions, boolean hasNoNulls) {
+    Expression function, SortOrder order, SparkPlan scan, long rows, List<Expression> conditions,
+    boolean hasNoNulls) {
   private static final String IS_DELETED = "__delta_internal_is_row_deleted";
 
   /**
-   * Return what a plan needs of the scan below; null if it has another shape, or no file can be
-   * pruned.
+   * Return what a plan needs of the scan below, each alone sufficient for a part of the result;
+   * empty if it has another shape, or no file can be pruned.
    *
    * <p>If a join drops rows, it is unknown how many a file provides. Floating-point columns are not
    * supported: NaN is their max, and is missing in bounds. Further sort columns only break ties.
@@ -47,20 +59,44 @@ public record TopRows(
    * same LIMIT twice, as MERGE reads its source, relies on the same rows. Without conditions Spark
    * stops at the first files automatically.
    */
-  public static TopRows of(SparkPlan plan) {
-    if (plan instanceof CollectLimitExec limit) {
-      TopRows top = limit.limit() < 1 ? null : of(plan, null, limit.limit());
-      return top == null || top.conditions.isEmpty() ? null : top;
+  public static List<TopRows> of(SparkPlan plan) {
+    if (plan instanceof BaseAggregateExec aggregate) return ofAggregate(plan, aggregate);
+    TopRows top = null;
+    if (plan instanceof CollectLimitExec limit && limit.limit() >= 1) {
+      top = of(plan, null, null, limit.limit());
+      if (top != null && top.conditions.isEmpty()) return List.of();
+    } else if (plan instanceof TakeOrderedAndProjectExec first) {
+      top = of(plan, null, first.sortOrder().head(), first.limit());
     }
-    if (!(plan instanceof TakeOrderedAndProjectExec top)) return null;
-    SortOrder order = top.sortOrder().head();
-    boolean isColumn = order.child() instanceof AttributeReference;
-    return isColumn && !ValueTypes.isFloating(order.child().dataType())
-        ? of(plan, order, top.limit())
-        : null;
+    return top == null ? List.of() : List.of(top);
   }
 
-  private static TopRows of(SparkPlan plan, SortOrder order, int rows) {
+  /** Return what the functions of an aggregate need; empty if one of them is neither min nor max.
+      With a GROUP BY, each group needs rows of its own. */
+  private static List<TopRows> ofAggregate(SparkPlan plan, BaseAggregateExec aggregate) {
+    if (!aggregate.groupingExpressions().isEmpty()) return List.of();
+    List<TopRows> tops = new ArrayList<>();
+    for (AggregateExpression each : ScalaInterop.asJava(aggregate.aggregateExpressions())) {
+      Expression function = each.aggregateFunction();
+      boolean ofRows = each.mode() == Partial$.MODULE$ || each.mode() == Complete$.MODULE$;
+      boolean isExtreme = function instanceof Min || function instanceof Max;
+      if (!ofRows || !isExtreme || each.filter().isDefined()) return List.of();
+      SortOrder order =
+          new SortOrder(
+              function.children().head(),
+              function instanceof Min ? Ascending$.MODULE$ : Descending$.MODULE$,
+              NullsLast$.MODULE$, ScalaInterop.asScala(List.of()));
+      TopRows top = of(plan, function, order, 1);
+      if (top == null) return List.of();
+      tops.add(top);
+    }
+    return tops;
+  }
+
+  private static TopRows of(SparkPlan plan, Expression function, SortOrder order, int rows) {
+    Attribute column = column(order);
+    boolean isColumn = column instanceof AttributeReference;
+    if (order != null && (!isColumn || ValueTypes.isFloating(column.dataType()))) return null;
     List<Expression> all = new ArrayList<>();
     SparkPlan scan = null;
     // Another limit on the way drops rows, perhaps all of a file, whatever it orders by.
@@ -69,7 +105,6 @@ public record TopRows(
       scan = next;
     }
     if (!scan.children().isEmpty()) return null;
-    Attribute column = column(order);
     if (column != null && !scan.outputSet().contains(column)) return null;
     List<Expression> conditions = new ArrayList<>();
     boolean hasNoNulls = false;
@@ -83,7 +118,7 @@ public record TopRows(
       hasNoNulls |= isOnColumn && !(condition instanceof EqualNullSafe);
       if (!isOnColumn || !isNotNull) conditions.add(condition);
     }
-    return new TopRows(order, scan, rows, conditions, hasNoNulls);
+    return new TopRows(function, order, scan, rows, conditions, hasNoNulls);
   }
 
   /** Whether a condition is Delta's own that a row is not deleted. Deleted rows do not count as
@@ -124,7 +159,20 @@ public record TopRows(
     return order.nullOrdering() == NullsFirst$.MODULE$ && !hasNoNulls;
   }
 
+  /** Whether rows that are equal to the last one are needed, too: further columns may order them. */
+  public boolean needsTies() {
+    return function == null;
+  }
+
+  /** Return what is equal for two that need the same rows of equal scans. */
+  public List<Object> identity() {
+    String sorting = order == null ? "" : order.sql();
+    List<String> filters = conditions.stream().map(Expression::sql).toList();
+    return List.of(needsTies(), sorting, rows, filters, hasNoNulls);
+  }
+
   @Override public String toString() {
+    if (function != null) return Conditions.shape(function);
     if (order == null) return "LIMIT ?";
     return "ORDER BY " + Conditions.shape(column()) + (isAscending() ? "" : " DESC") + " LIMIT ?";
   }

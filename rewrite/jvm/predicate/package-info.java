@@ -6,6 +6,7 @@
  * IndexedColumns says which expressions the index has; ExpressionText gives an indexed expression
  * its identity. Monotonic and Inversion find the values of a column from the result of a function.
  * KeyValues, KeyRanges and Tuples hold the keys of joins; RuntimeRowFilter filters rows by them.
- * TopRows recognizes `ORDER BY ... LIMIT`. Conditions, Casts and ValueTypes are shared helpers.
+ * TopRows recognizes `ORDER BY ... LIMIT`, min and max. Conditions, Casts and ValueTypes are shared
+ * helpers.
  */
 package rewrite.jvm.predicate;

@@ -116,7 +116,7 @@ public final class FilePruningRule extends Rule<SparkPlan> {
   /** One walk over one plan: visits filters, and the scans under them, from the root down. */
   private final class Pass {
     private final SparkPlan plan;
-    private final Map<SparkPlan, TopRows> tops = new IdentityHashMap<>();
+    private final Map<SparkPlan, List<TopRows>> tops = new IdentityHashMap<>();
     /** Scans whose pruning failed. A second try, without the filter above, would hide the reason. */
     private final Set<SparkPlan> failed = Collections.newSetFromMap(new IdentityHashMap<>());
 
@@ -125,10 +125,10 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       addTops(CometNodes.asSpark(plan));
     }
 
-    /** Finds the scans that an order needs only the first rows of. */
+    /** Finds the scans that an order, a min or a max needs only some rows of. */
     private void addTops(SparkPlan plan) {
-      TopRows top = TopRows.of(plan);
-      if (top != null) tops.put(top.scan(), top);
+      List<TopRows> some = TopRows.of(plan);
+      if (!some.isEmpty()) tops.put(some.get(0).scan(), some);
       ScalaInterop.asJava(plan.children()).forEach(this::addTops);
     }
 
@@ -164,21 +164,22 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           keys.addAll(scan.keys());
           if (!scan.filtersRows()) keys.forEach(JoinKeySet::keepRows);
         }
-        TopRows top = staticKeys.isEmpty() ? findTop(node, read, filters, keys) : null;
+        List<TopRows> some =
+            staticKeys.isEmpty() ? findTops(node, read, filters, keys) : List.of();
         List<KeyValues> sets = new ArrayList<>(staticKeys);
         sets.addAll(keys);
-        String refusal = top == null ? scans.refusal(scan, read, filters, sets) : null;
+        String refusal = some.isEmpty() ? scans.refusal(scan, read, filters, sets) : null;
         boolean hasKeys = sets.stream().anyMatch(set -> set.column() != null);
         Outcome outcome =
             refusal != null ? Outcome.NOT_ELIGIBLE
-            : filters.isEmpty() && top == null && !hasKeys ? Outcome.NOTHING_TO_LOOK_UP
+            : filters.isEmpty() && some.isEmpty() && !hasKeys ? Outcome.NOTHING_TO_LOOK_UP
             : waits(read, filters, keys) ? Outcome.LOOK_UP_LATER
             : Outcome.LOOK_UP_NOW;
         return switch (outcome) {
           case NOT_ELIGIBLE -> ScanNotes.setUnprunedReason(node, refusal);
           case NOTHING_TO_LOOK_UP -> leaveAsIs(scan, read, keys);
           case LOOK_UP_NOW, LOOK_UP_LATER -> {
-            ScanPruning pruning = scans.pruning(node, read, filters, staticKeys, keys, top);
+            ScanPruning pruning = scans.pruning(node, read, filters, staticKeys, keys, some);
             if (runs && areDue(keys)) pruning.collect(plan, node);
             if (outcome == Outcome.LOOK_UP_NOW) pruning.lookUp();
             yield scan.prune(pruning, outcome == Outcome.LOOK_UP_LATER);
@@ -198,14 +199,17 @@ public final class FilePruningRule extends Rule<SparkPlan> {
       return keys.stream().allMatch(JoinKeySet::canCollect);
     }
 
-    /** Returns the first rows that an order needs of a scan, or null. If there are keys, or values
-        are still to come, files are pruned later, and then other ones have the first rows. */
-    private TopRows findTop(
+    /** Returns the rows that an order, a min or a max needs of a scan, or nothing. If there are keys,
+        or values are still to come, files are pruned later, and then other ones have these rows. */
+    private List<TopRows> findTops(
         SparkPlan node, ScanSource read, List<Expression> filters, List<JoinKeySet> keys) {
       boolean isFinal = keys.isEmpty() && ScalarSubqueries.of(filters).isEmpty();
-      TopRows top = isFinal ? tops.get(CometNodes.original(node)) : null;
-      boolean canUse = top != null && scans.client().isOn() && scans.statistics().know(read, top);
-      return canUse ? top : null;
+      List<TopRows> some =
+          isFinal ? tops.getOrDefault(CometNodes.original(node), List.of()) : List.of();
+      boolean canUse =
+          scans.client().isOn()
+              && some.stream().allMatch(top -> scans.statistics().know(read, top));
+      return canUse ? some : List.of();
     }
 
     private void recordPredicates(SparkPlan scan, ScanSource read, List<Expression> filters) {

@@ -33,10 +33,10 @@ public record PhysicalScans(
   /** Returns the pruning of a scan by conditions and the keys of joins. */
   ScanPruning pruning(
       SparkPlan node, ScanSource read, List<Expression> filters, List<KeyValues> staticKeys,
-      List<JoinKeySet> keys, TopRows top) {
+      List<JoinKeySet> keys, List<TopRows> tops) {
     List<LogicalPlan> planned = ScanNotes.leaves(node);
     return new ScanPruning(
-        client, feedback, statistics, planned, read, filters, staticKeys, keys, top);
+        client, feedback, statistics, planned, read, filters, staticKeys, keys, tops);
   }
 
   /** Returns why neither an index nor the table's statistics prune a scan with these conditions and

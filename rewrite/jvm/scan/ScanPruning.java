@@ -38,7 +38,7 @@ public final class ScanPruning {
   private final List<Expression> filters;
   private final List<KeyValues> staticKeys;
   private final List<JoinKeySet> keys;
-  private final TopRows top;
+  private final List<TopRows> tops;
   private final Composites composites;
   private LookupResponse response; // null before the lookup
   private StatisticsResult own = new StatisticsResult();
@@ -48,11 +48,11 @@ public final class ScanPruning {
   private boolean isOrdered;
 
   /** `planned` are the leaves of the logical plan, `filters` the scan's conditions, `staticKeys` and
-      `keys` those of joins, and `top` the first rows that the query needs, or null. */
+      `keys` those of joins, and `tops` the rows that are sufficient for the query; empty: all. */
   ScanPruning(
       IndexClient client, PruningFeedback feedback, TableStatistics statistics,
       List<LogicalPlan> planned, ScanSource read, List<Expression> filters,
-      List<KeyValues> staticKeys, List<JoinKeySet> keys, TopRows top) {
+      List<KeyValues> staticKeys, List<JoinKeySet> keys, List<TopRows> tops) {
     this.client = client;
     this.feedback = feedback;
     this.statistics = statistics;
@@ -61,7 +61,7 @@ public final class ScanPruning {
     this.filters = filters;
     this.staticKeys = staticKeys;
     this.keys = keys;
-    this.top = top;
+    this.tops = tops;
     this.composites = statistics.composites(read);
   }
 
@@ -116,7 +116,7 @@ public final class ScanPruning {
 
   private LookupResponse findPrunable(List<Expression> filters) {
     boolean hasKeys = !staticKeys.isEmpty() || keys.stream().anyMatch(JoinKeySet::isAvailable);
-    if (filters.isEmpty() && top == null && !hasKeys) {
+    if (filters.isEmpty() && tops.isEmpty() && !hasKeys) {
       return LookupResponse.none(
           "there are no keys, and no condition of the query reached this scan");
     }
@@ -153,7 +153,7 @@ public final class ScanPruning {
     if (response != null) return this;
     ScanPruning out =
         new ScanPruning(
-            client, feedback, statistics, planned, read, filters, staticKeys, keys, top);
+            client, feedback, statistics, planned, read, filters, staticKeys, keys, tops);
     out.lookUp();
     return out;
   }
@@ -179,7 +179,7 @@ public final class ScanPruning {
 
   /** Returns a counter for the files at some locations. */
   FileCounter createCounter(Collection<String> locations) {
-    if (top != null && !isOrdered) statistics.add(own, read, top, locations);
+    if (!tops.isEmpty() && !isOrdered) statistics.add(own, read, tops, locations);
     isOrdered = true;
     return new FileCounter(response, own);
   }
@@ -227,12 +227,16 @@ public final class ScanPruning {
       scan with such keys equals only itself. */
   boolean prunesLike(ScanPruning that) {
     if (this == that) return true;
-    if (top != null || that.top != null) return false;
+    if (!identities(tops).equals(identities(that.tops))) return false;
     if (response != null || that.response != null) {
       return response != null && response.equals(that.response) && own.equals(that.own);
     }
     return staticKeys.equals(that.staticKeys) && isDeterminedByFilters()
         && that.isDeterminedByFilters();
+  }
+
+  private static List<List<Object>> identities(List<TopRows> tops) {
+    return tops.stream().map(TopRows::identity).toList();
   }
 
   private boolean isDeterminedByFilters() {

@@ -8,6 +8,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
@@ -94,34 +95,42 @@ public final class ColumnBounds {
    * are the files that lose no row by other conditions; null: all.
    *
    * <p>Files are taken by their far bound until they surely have enough rows. A file that
-   * begins behind that bound comes later. One that begins at it is read: rows may be equal.
+   * begins behind that bound comes later. One that begins at it may have equal rows: it is read if
+   * the order needs them.
    */
   Set<String> findBehind(TopRows top, Collection<String> locations, Set<String> complete) {
     Comparator<Object> order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
     Comparator<Object> forward = top.isAscending() ? order : order.reversed();
+    Function<Bounds, Object> begin = top.isAscending() ? Bounds::lower : Bounds::upper;
+    Function<Bounds, Object> end = top.isAscending() ? Bounds::upper : Bounds::lower;
     Map<String, Bounds> bounded = new HashMap<>(files);
     bounded.keySet().retainAll(new HashSet<>(locations));
     bounded.values().removeIf(file -> !file.isBounded());
-    List<Bounds> byEnd =
-        bounded.entrySet().stream()
-            .filter(file -> complete == null || complete.contains(file.getKey()))
-            .map(Map.Entry::getValue)
-            .sorted(Comparator.comparing(top.isAscending() ? Bounds::upper : Bounds::lower, forward))
+    List<String> byEnd =
+        bounded.keySet().stream()
+            .filter(file -> complete == null || complete.contains(file))
+            .sorted(Comparator.comparing(file -> end.apply(bounded.get(file)), forward))
             .toList();
+    Set<String> out = new HashSet<>(bounded.keySet());
     long rows = 0;
-    Object end = null;
-    for (Bounds file : byEnd) {
+    Object last = null;
+    for (String location : byEnd) {
       if (rows >= top.rows()) break;
+      Bounds file = bounded.get(location);
       rows += file.countSureRows(top.nullsFirst());
-      end = top.isAscending() ? file.upper : file.lower;
+      last = end.apply(file);
+      out.remove(location);
     }
     if (rows < top.rows()) return new HashSet<>();
-    Object last = end;
-    bounded.values().removeIf(
-        file ->
-            top.nullsFirst() && file.mayHaveNull()
-                || forward.compare(top.isAscending() ? file.lower : file.upper, last) <= 0);
-    return bounded.keySet();
+    Object bound = last;
+    int most = top.needsTies() ? 0 : -1;
+    out.removeIf(
+        location -> {
+          Bounds file = bounded.get(location);
+          return top.nullsFirst() && file.mayHaveNull()
+              || forward.compare(begin.apply(file), bound) <= most;
+        });
+    return out;
   }
 
   /**

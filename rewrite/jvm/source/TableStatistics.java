@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
@@ -256,27 +257,39 @@ public final class TableStatistics {
     return Conditions.path(Casts.bare(column));
   }
 
-  /** Adds the files that a scan lists that cannot have one of the first rows of an order, or are not
-      needed to have enough rows. */
+  /** Adds the files that a scan lists and that none of some rows needs. */
   public void add(
-      StatisticsResult out, ScanSource read, TopRows top, Collection<String> locations) {
+      StatisticsResult out, ScanSource read, List<TopRows> tops, Collection<String> locations) {
+    if (locations.size() < 2) return; // one file is always needed: its bounds are not read
     attempt(() -> {
-      List<Expression> conditions = top.conditions();
-      Expression first = top.column() == null ? column(conditions.get(0)) : top.column();
-      ColumnBounds bounds = bounds(read, path(first));
-      if (bounds == null || !bounds.hasBounds()) return;
-      Set<String> complete = null;
-      for (Expression condition : conditions) {
-        Set<String> some = findComplete(read, top.column(), condition);
-        if (complete == null) complete = some;
-        complete.retainAll(some);
+      Set<String> without = new HashSet<>(locations);
+      for (TopRows top : tops) {
+        Set<String> some = findUnneeded(read, top, locations);
+        if (some == null) return;
+        without.retainAll(some);
       }
-      Set<String> without =
-          top.column() == null
-              ? bounds.findUnneededFiles(top.rows(), locations, complete)
-              : bounds.findBehind(top, locations, complete);
-      out.add(top + "  STATISTICS", "", without);
+      String what = tops.stream().map(TopRows::toString).collect(Collectors.joining(", "));
+      out.add(what + "  STATISTICS", "", without);
     });
+  }
+
+  /** Returns the files that cannot have one of the first rows of an order, or that are not needed to
+      have enough rows; null: not known. */
+  private Set<String> findUnneeded(ScanSource read, TopRows top, Collection<String> locations)
+      throws Exception {
+    List<Expression> conditions = top.conditions();
+    Expression first = top.column() == null ? column(conditions.get(0)) : top.column();
+    ColumnBounds bounds = bounds(read, path(first));
+    if (bounds == null || !bounds.hasBounds()) return null;
+    Set<String> complete = null;
+    for (Expression condition : conditions) {
+      Set<String> some = findComplete(read, top.column(), condition);
+      if (complete == null) complete = some;
+      complete.retainAll(some);
+    }
+    return top.column() == null
+        ? bounds.findUnneededFiles(top.rows(), locations, complete)
+        : bounds.findBehind(top, locations, complete);
   }
 
   /** Returns the locations of the files in which a condition holds for every row, or for every row
