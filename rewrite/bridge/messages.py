@@ -22,6 +22,7 @@ from providers.predicate import (
     And,
     Compare,
     Contains,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -40,10 +41,11 @@ from skipping.model.definition import IndexedColumn
 Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """A header and its buffers."""
 
-_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
+_TEXTS: dict[str, type[StartsWith | EndsWith | Contains | ContainsAnyCase]] = {
     protocol.PREFIX: StartsWith,
     protocol.SUFFIX: EndsWith,
     protocol.CONTAINS: Contains,
+    protocol.ANY_CASE: ContainsAnyCase,
 }
 
 
