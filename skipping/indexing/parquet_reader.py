@@ -336,6 +336,8 @@ def _rows(values: pa.Array, which: pa.Array | None, start: int, count: int) -> p
 
 def part_of(place: Found, array: pa.Array) -> Part:
     """Normalise some rows of a column; Unreadable if a value cannot be normalised."""
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        array = array.flatten()  # skips null arrays
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):

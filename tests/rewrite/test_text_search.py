@@ -121,7 +121,7 @@ def test_what_is_negated_or_short_loses_no_row(spark: SparkSession, texts: str) 
 ANY_CASE = [
     "s ILIKE '%STERDA%'", "s ILIKE '%ogot\u00c1%'", "s ILIKE 'cHEN%'", "s ILIKE '%OF 4'",
     "lower(s) LIKE '%dush_nbe%'", "upper(s) LIKE '%EINDHOVEN:%'", "contains(lower(s), 'fukuoka')",
-    "startswith(upper(s), 'G\u00d6TEB')", "endswith(lower(s), 'of 7')", "s rlike '(?i)HANG.*PARCEL'",
+    "startswith(upper(s), 'G\u00d6TEB')", "endswith(lower(s), 'of 7')", "s rlike '(?i)HANG.*PARC'",
     "lower(s) = 'chennai: parcel 3 of 2'", "upper(s) IN ('CHENNAI: PARCEL 3 OF 2', 'NOWHERE')",
     "lower(s) LIKE ALL ('%chen%', '%parcel_1%')", "s ILIKE ANY ('%fuk_o%', '%AMST__dam%')",
     "s ILIKE '%nowhere%'", "s LIKE '%sterda%'", "s ILIKE '%\u4eac\u90fd\u5e02%'",
@@ -137,7 +137,7 @@ UNTESTED = [
 
 
 @pytest.fixture
-def folded(spark: SparkSession, texts: str) -> Iterator[str]:
+def any_case(spark: SparkSession, texts: str) -> Iterator[str]:
     """The texts with an index that ignores case."""
     spark.sql(f"ALTER SKIPPING INDEX ON {texts} DROP (s)")
     spark.sql(f"ALTER SKIPPING INDEX ON {texts} ADD (s NGRAM(fold => true))")
@@ -147,9 +147,9 @@ def folded(spark: SparkSession, texts: str) -> Iterator[str]:
 
 
 @smoke_on("iceberg", "texts")
-def test_case_is_ignored_with_folded_n_grams(spark: SparkSession, folded: str) -> None:
-    exact_batch(spark, folded, ANY_CASE)
-    batch(spark, folded, [each for each in UNTESTED if IS_SPARK_4 or "COLLATE" not in each])
+def test_case_is_ignored_with_folded_n_grams(spark: SparkSession, any_case: str) -> None:
+    exact_batch(spark, any_case, ANY_CASE)
+    batch(spark, any_case, [each for each in UNTESTED if IS_SPARK_4 or "COLLATE" not in each])
 
 
 def test_explain_names_the_parameter_for_conditions_that_ignore_case(

@@ -69,6 +69,7 @@ public final class Protocol {
   public static final String ANY_CASE = "any_case";
   public static final String WEAK = "weak";
   public static final String TUPLES = "tuples";
+  public static final String ELEMENTS = "elements";
 
   private Protocol() {}
 

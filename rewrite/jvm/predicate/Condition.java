@@ -45,6 +45,9 @@ sealed interface Condition {
   /** The column starts with, ends with or contains a text, or contains it in any case. */
   record TextMatch(String op, ColumnRef column, Literal text) implements Condition {}
 
+  /** The column is an array that contains one of these values. */
+  record Elements(ColumnRef column, DataType type, List<?> values) implements Condition {}
+
   /** The columns have one of these tuples; `values` has a list for each column, row by row. */
   record TupleList(
       List<ColumnRef> columns, List<DataType> types, List<List<Object>> values, String dimension)

@@ -197,12 +197,22 @@ public record PredicateEncoder(IndexedColumns columns) {
       TextConditions text = searched(e.children().head());
       return text == null ? null : text.translate(e);
     }
+    ArrayCondition array = ArrayCondition.of(e);
+    if (array != null) return encodeElements(array, e);
     // Spark writes `ok = true` as `ok`.
     if (e.dataType() instanceof BooleanType) return compare("=", e, Literal$.MODULE$.TrueLiteral());
     return null;
   }
 
-  /** Return the column, or the one of which an expression is the lower or upper case; or null. */
+  private Condition encodeElements(ArrayCondition array, Expression e) {
+    ColumnRef column = columns.describeArray(array.column());
+    if (column == null || !MessageWriter.takes(array.type())) return null;
+    return new Condition.Weak(
+        new Condition.Elements(column, array.type(), array.values()),
+        new Condition.Unknown("NOT " + Conditions.shape(e)));
+  }
+
+  /** Return a column to search, or the one in `lower(c)` or `upper(c)`; null for anything else. */
   private TextConditions searched(Expression e) {
     ColumnRef column = columns.describe(e);
     if (column != null) return new TextConditions(column, false);

@@ -28,7 +28,7 @@ record TextConditions(ColumnRef column, boolean ignoresCase) {
   /** The start of a regular expression that ignores the case of ASCII. */
   private static final String ANY_CASE = "(?i)";
 
-  /** Return the text of which an expression is the lower or upper case, as in ILIKE; or null. */
+  /** Return the text in `lower(text)` or `upper(text)`, as in ILIKE; null for anything else. */
   static Expression uncased(Expression e) {
     return e instanceof Lower || e instanceof Upper ? e.children().head() : null;
   }

@@ -188,7 +188,7 @@ class TestTable:
         assert {name: c.refusal for name, c in columns.items()} == {
             "c": "c is string collate UTF8_LCASE, which cannot be indexed",
             "p": "p is char(5), whose values are compared with padding; make it a STRING",
-            "l": "arrays cannot be indexed: l is array<bigint>",
+            "l": "arrays can be indexed by their elements only: l is array<bigint>",
             "b": None,
         }
         assert columns["b"].physical.backfilled
