@@ -149,12 +149,14 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
 
 def _has_elements(branch: Sequence[Field]) -> bool:
     """Return whether a leaf is an array with elements of a type that can be indexed."""
-    metadata = branch[-1].get("metadata") or {}
-    # Spark notes collations and CHAR(n) of elements there.
-    declared = str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
-    is_plain = not metadata.get("__COLLATIONS") and "char(" not in declared.replace("varchar(", "")
-    element = element_type(_type(branch[-1]))
-    return is_plain and element is not None and _has_domain(element)
+    for field in branch:
+        metadata = field.get("metadata") or {}
+        # Spark notes collations and CHAR(n) of elements there.
+        declared = str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+        if metadata.get("__COLLATIONS") or "char(" in declared.replace("varchar(", ""):
+            return False
+    element = element_type(simple_string(branch[-1]["type"]))
+    return element is not None and _has_domain(element)
 
 
 def _find_char_type(branch: Sequence[Field]) -> str | None:
