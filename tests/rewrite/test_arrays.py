@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
-from providers.errors import DefinitionError
+from providers.errors import SkippingError
 from tests.rewrite.differential import (
     FORMATS,
     batch,
@@ -61,14 +61,14 @@ CONDITIONS = [
     "exists(d, x -> x = double('NaN'))", "exists(m, x -> x = 4.25)",
     "array_contains(i, 5) AND array_contains(i, 6)",
     "array_contains(i, 5) OR array_contains(s, 't9')",
-    "array_contains(s, 'all') AND array_contains(i, 55)", "array_contains(s, NULL)",
+    "array_contains(s, 'all') AND array_contains(i, 55)", "array_contains(s, CAST(NULL AS string))",
 ]  # fmt: skip
 READ = [
     "NOT array_contains(i, 5)", "NOT arrays_overlap(s, array('t1'))", "NOT exists(i, x -> x = 5)",
     "array_contains(i, 5) IS NULL", "arrays_overlap(i, array(3)) IS NULL", "i IS NULL",
-    "i IS NOT NULL", "i = array(5, 6, 50)", "i IN (array(5, 6, 50), array(1))", "i[0] = 5",
+    "i IS NOT NULL", "i = array(5, 6, 50)", "i IN (array(5, 6, 50), array(1))", "get(i, 0) = 5",
     "size(i) = 0", "exists(i, x -> x > 100)", "exists(i, x -> x IS NULL)", "forall(i, x -> x = 5)",
-    "exists(ok, x -> x)", "exists(i, x -> x = id)", "array_contains(i, id)", "s[0] LIKE 't5%'",
+    "exists(ok, x -> x)", "exists(i, x -> x = id)", "array_contains(i, id)", "get(s, 0) LIKE 't5%'",
     "exists(i, x -> x + 1 = 5)", "exists(i, x -> x <=> NULL)", "array_contains(nested, array(5))",
     "exists(nested, x -> exists(x, y -> y = 5))", "exists(nested, x -> array_contains(x, 5))",
     "map_contains_key(map, 'k')", "exists(structs, x -> x.a = 5)", "array_contains(structs.a, 5)",
@@ -99,11 +99,13 @@ def test_random_conditions_on_elements_lose_no_row(spark: SparkSession, arrays: 
     rng = random.Random(41)
     values = {
         "i": ["3", "11", "50", "NULL", "-1"], "s": ["'t2'", "'all'", "NULL", "'é'"],
-        "d": ["0.0D", "-0.0D", "double('NaN')", "3.0D", "NULL"], "m": ["1.25BD", "9.25", "1BD"],
+        "d": ["0.0D", "-0.0D", "double('NaN')", "3.0D", "NULL"], "m": ["1.25", "9.25", "1", "NULL"],
     }  # fmt: skip
 
     def leaf() -> str:
-        column, listed = rng.choice(list(values.items()))
+        column, given = rng.choice(list(values.items()))
+        type = {"i": "int", "s": "string", "d": "double", "m": "decimal(10,2)"}[column]
+        listed = [f"CAST({value} AS {type})" for value in given]
         value, many = rng.choice(listed), ", ".join(rng.choices(listed, k=rng.randrange(1, 4)))
         return rng.choice([
             f"array_contains({column}, {listed[0]})", f"arrays_overlap({column}, array({many}))",
@@ -152,13 +154,13 @@ def test_array_index_follows_renamed_and_added_columns(spark: SparkSession, form
         ("structs VALUE_LIST", "arrays cannot be indexed"),
         ("map VALUE_LIST", "maps cannot be indexed"),
         ("(i, s) VALUE_LIST", "arrays can be indexed by their elements only"),
-        ("sort_array(i) VALUE_LIST", "arrays can be indexed by their elements only"),
+        ("sort_array(i) VALUE_LIST", "cannot be indexed"),
     ],
 )
 def test_create_refuses_other_indexes_of_arrays(
     spark: SparkSession, arrays: str, columns: str, says: str
 ) -> None:
-    with pytest.raises(DefinitionError, match=says):
+    with pytest.raises(SkippingError, match=says):
         spark.sql(f"ALTER SKIPPING INDEX ON {arrays} ADD ({columns})")
 
 
