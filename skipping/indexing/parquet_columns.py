@@ -70,13 +70,14 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
         if not _is_variant(type):
             raise UnknownError(f"the file has type {type}, the table {column.type}")
         return Found(column, path, None)
-    values = column.type
+    leaf, values = ".".join(path), column.type
     if (element := element_type(column.type)) is not None:
-        type, values, domain = _find_elements(file, path, type), element, domain_of_type(element)
+        leaf, values, domain = _find_element(file, leaf, type), element, domain_of_type(element)
+        type = type.value_type
     if pa.types.is_dictionary(type):
         type = type.value_type
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
-    int96 = pa.types.is_timestamp(type) and ("INT96", ".".join(path)) in [
+    int96 = pa.types.is_timestamp(type) and ("INT96", leaf) in [
         (leaf.physical_type, leaf.path) for leaf in leaves
     ]
     if int96:
@@ -91,17 +92,15 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
     return Found(column, path, oldest, int96)
 
 
-def _find_elements(file: pq.ParquetFile, path: tuple[str, ...], type: pa.DataType) -> pa.DataType:
-    """Return the type of an array's elements in a file that stores them as all readers expect."""
-    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
-    start = ".".join(path) + "."
-    inner = [leaf for leaf in leaves if leaf.path.startswith(start)]
-    # Readers disagree on lists of two levels. INT96 would need the checks of a column.
-    standard = len(inner) == 1 and inner[0].path.removeprefix(start) in _STANDARD
+def _find_element(file: pq.ParquetFile, path: str, type: pa.DataType) -> str:
+    """Return the path of an array's elements in a file that stores them as all readers expect."""
+    leaves = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    inner = [leaf for leaf in leaves if leaf.startswith(f"{path}.")]
     is_list = pa.types.is_list(type) or pa.types.is_large_list(type)
-    if not is_list or not standard or inner[0].physical_type == "INT96":
+    # Readers disagree on lists of two levels.
+    if not is_list or len(inner) != 1 or inner[0].removeprefix(f"{path}.") not in _STANDARD:
         raise UnknownError(f"the file has type {type}, or stores it in an old form")
-    return type.value_type
+    return str(inner[0])
 
 
 def _is_variant(type: pa.DataType) -> bool:

@@ -59,7 +59,6 @@ CONDITIONS = [
     "arrays_overlap(d, array(1.5D))", "exists(i, x -> x = 7)", "exists(s, x -> x IN ('t8', 'q'))",
     "exists(i, x -> x IN (1, 2, 3, 4, 60, 61, 62, 63, 64, 65, 66, 67, NULL))",
     "exists(d, x -> x = double('NaN'))", "exists(m, x -> x = 4.25)",
-    "array_contains(i, 5) AND array_contains(i, 6)",
     "array_contains(i, 5) OR array_contains(s, 't9')",
     "array_contains(s, 'all') AND array_contains(i, 55)", "array_contains(s, CAST(NULL AS string))",
 ]  # fmt: skip
@@ -74,6 +73,7 @@ READ = [
     "map_contains_key(map, 'k')", "exists(structs, x -> x.a = 5)", "array_contains(structs.a, 5)",
     "(array_contains(i, 5)) <=> false", "exists(i, x -> exists(s, y -> x = 5))",
     "array_contains(i, 5L)", "array_contains(i, 5.5D)", "exists(i, x -> true)",
+    "array_contains(i, 5) AND array_contains(i, 6)", "array_contains(i, 5) AND i IS NOT NULL",
     "arrays_overlap(d, array(0.0D))", "array_position(i, 5) > 0", "exists(i, (x, n) -> x = 5)",
 ]  # fmt: skip
 

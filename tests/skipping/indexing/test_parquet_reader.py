@@ -308,10 +308,21 @@ def test_lists_in_an_old_form_are_unknown(spark: SparkSession, tmp_path: Path) -
     with settings(spark, {"spark.sql.parquet.writeLegacyFormat": "true"}):
         spark.sql("SELECT array(1, NULL) AS l").coalesce(1).write.parquet(str(tmp_path / "old"))
     assert "old form" in str(one(only_file(tmp_path / "old"), column("l", "array<int>")))
+
+
+@pytest.mark.parametrize("micros", [1_700_000_000_000_001, 2**63 - 1, -(2**63) + 86_400_000_000])
+def test_int96_in_arrays_is_read_as_outside_of_them(
+    spark: SparkSession, tmp_path: Path, micros: int
+) -> None:
     with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
-        times = spark.sql("SELECT array(current_timestamp()) AS l").coalesce(1)
-        times.write.parquet(str(tmp_path / "int96"))
-    assert "old form" in str(one(only_file(tmp_path / "int96"), column("l", "array<timestamp>")))
+        times = spark.sql(
+            f"SELECT ts, array(NULL, ts) AS l FROM (SELECT timestamp_micros({micros}L) ts)"
+        )
+        times.coalesce(1).write.parquet(str(tmp_path / "int96"))
+    file = only_file(tmp_path / "int96")
+    alone, within = one(file, column("ts", "timestamp")), one(file, column("l", "array<timestamp>"))
+    assert within == (alone if isinstance(alone, str) else (alone[0], 1))
+    assert isinstance(alone, str) == (micros != 1_700_000_000_000_001)
 
 
 def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
