@@ -26,6 +26,7 @@ from providers.index_predicate import (
 from providers.predicate import (
     Between,
     Contains,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -77,7 +78,7 @@ def rewrite(leaf: Leaf, domain: Domain) -> IndexPredicate | None:
             if negated:
                 return _any_value(domain)
             return FieldCompare("nulls", ">", 0)
-        case EndsWith() | Contains():
+        case EndsWith() | Contains() | ContainsAnyCase():
             return None
 
 

@@ -39,6 +39,7 @@ from providers.predicate import (
     Between,
     Compare,
     Contains,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -92,7 +93,7 @@ def normalise_leaf(leaf: Leaf, type: pa.DataType) -> Predicate:
     """
     try:
         match leaf:
-            case IsNull():
+            case IsNull() | ContainsAnyCase():
                 return leaf
             case Within() | StartsWithAny():
                 return Or(tuple(normalise_leaf(leg, type) for leg in leaf.legs()))

@@ -4,6 +4,8 @@ A text that contains a literal contains every n-gram of it (n consecutive code p
 whose filter lacks one of these n-grams has no matching value. The filter grows with the number of
 distinct n-grams, up to a share of the text's bytes. From there on, its false-positive rate grows
 instead. A literal with many n-grams stays selective even then, because all of them are tested.
+
+With `fold`, the n-grams are those of the text in folded case (`providers.case_folding`).
 """
 
 from __future__ import annotations
@@ -21,10 +23,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from providers.base import BaseProvider, Column, Field, Layout, Param
+from providers.case_folding import CUT, UNASSIGNED, fold_case, fold_cases
 from providers.errors import DefinitionError
 from providers.index_predicate import AllOf, BitsSet, FieldCompare, IndexPredicate
 from providers.predicate import Compare as Comparison
-from providers.predicate import Contains, EndsWith, In, IsNull, Leaf, StartsWith, StartsWithAny
+from providers.predicate import (
+    Contains,
+    ContainsAnyCase,
+    EndsWith,
+    In,
+    IsNull,
+    Leaf,
+    StartsWith,
+    StartsWithAny,
+)
 
 N, SHORTEST, LONGEST = 3, 2, 8
 """Code points of an n-gram: the default, and the limits."""
@@ -61,12 +73,13 @@ class Ngram(BaseProvider):
     """A Bloom filter of the n-grams of one text column, its longest length and the null count."""
 
     kind: ClassVar[str] = "NGRAM"
-    takes: ClassVar[tuple[str, ...]] = ("n", "fpp", "share")
+    takes: ClassVar[tuple[str, ...]] = ("n", "fpp", "share", "fold")
     only_extremes: ClassVar[bool] = False
     most: ClassVar[int | None] = None
     n: int = N
     fpp: float = FPP
     share: float = SHARE
+    fold: bool = False
 
     @classmethod
     def of(cls, columns: tuple[Column, ...], params: Mapping[str, Param]) -> Ngram:
@@ -85,7 +98,10 @@ class Ngram(BaseProvider):
             raise DefinitionError(f"NGRAM takes an fpp from 1e-4 to below 0.5, not {fpp!r}")
         if isinstance(share, bool) or not isinstance(share, float) or not 0.001 <= share <= 0.5:
             raise DefinitionError(f"NGRAM takes a share from 0.001 to 0.5, not {share!r}")
-        return cls(n, fpp, share)
+        fold = params.get("fold", False)
+        if not isinstance(fold, bool):
+            raise DefinitionError(f"NGRAM takes fold = true or false, not {fold!r}")
+        return cls(n, fpp, share, fold)
 
     def fields(self) -> tuple[Field, ...]:
         """Return `filter`, its `layout`, `longest` (code points; null: no values) and `nulls`."""
@@ -111,19 +127,32 @@ class Ngram(BaseProvider):
             case IsNull(_, True):
                 return FieldCompare("longest", ">=", 0)
         literals = _literals(leaf)
-        if not 0 < len(literals) <= MOST_KEYS:
+        any_case = isinstance(leaf, ContainsAnyCase)
+        if not 0 < len(literals) <= MOST_KEYS or (any_case and not self.fold):
             return None
-        long_enough = FieldCompare("longest", ">=", min(map(len, literals)))
-        grams = [_grams_of(literal, self.n)[:ASKED] for literal in literals]
+        # The upper case of a text may be longer.
+        long_enough = FieldCompare("longest", ">=", 0 if any_case else min(map(len, literals)))
+        grams = list(map(self._grams_of, literals))
         if not all(map(len, grams)):
             return long_enough
         return AllOf((long_enough, self._test_literals(grams)))
 
     def survival(self, leaf: Leaf) -> float:
         """Return the chance that a literal passes by false positives: fpp^g if it has g n-grams."""
-        literals = _literals(leaf)
-        grams = (len(_grams_of(literal, self.n)[:ASKED]) for literal in literals)
+        if isinstance(leaf, ContainsAnyCase) and not self.fold:
+            return 1.0
+        grams = (len(self._grams_of(literal)) for literal in _literals(leaf))
         return float(1 - prod(1 - self.fpp**g for g in grams))
+
+    def sharper(self, leaf: Leaf, most: float) -> str | None:
+        """Return the parameter for conditions that ignore case."""
+        return "fold => true" if isinstance(leaf, ContainsAnyCase) and not self.fold else None
+
+    def _grams_of(self, literal: str) -> _Hashes:
+        if not self.fold:
+            return _grams_of(literal, self.n)[:ASKED]
+        parts = fold_case(literal).replace(UNASSIGNED, CUT).split(CUT)
+        return np.unique(np.concatenate([_grams_of(part, self.n) for part in parts]))[:ASKED]
 
     def _test_literals(self, literals: Sequence[_Hashes]) -> BitsSet:
         """Return a test with one key for each literal: the bits of its n-grams, padded."""
@@ -168,7 +197,7 @@ def _literals(leaf: Leaf) -> list[str]:
             return list(prefixes.to_pylist())
         case StartsWith(_, literal, False) | EndsWith(_, literal, False):
             return [literal]
-        case Contains(_, literal, False):
+        case Contains(_, literal, False) | ContainsAnyCase(_, literal):
             return [literal]
     return []
 
@@ -220,7 +249,14 @@ class NgramCollector:
             self._text += int(pc.sum(pc.binary_length(values)).as_py())
             if self._grams is None:
                 continue
-            for grams in _grams(values, lengths.astype(np.int64), self._provider.n):
+            if self._provider.fold:
+                values = fold_cases(values)
+                if values is None:
+                    self._grams = None
+                    continue
+                lengths = pc.utf8_length(values).to_numpy()
+            sizes = lengths.astype(np.int64)
+            for grams in _grams(values, sizes, self._provider.n, cut=self._provider.fold):
                 self._grams.append(pc.unique(pa.array(grams)))
             if sum(map(len, self._grams)) > self._room:
                 merged = self._merge(self._grams)
@@ -260,8 +296,10 @@ def _blocks(values: pa.Array) -> Iterator[pa.Array]:
         start = end
 
 
-def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator[_Hashes]:
-    """Yield the n-grams of values in parts; they may repeat."""
+def _grams(
+    values: pa.Array, lengths: npt.NDArray[np.int64], n: int, *, cut: bool
+) -> Iterator[_Hashes]:
+    """Yield the n-grams of values in parts; they may repeat. `cut`: leave out those with a CUT."""
     # Join all values, and leave out n-grams that begin in one value and end in another.
     joined = b"".join(values.cast(pa.binary()).to_numpy(zero_copy_only=False)).decode()
     points = np.frombuffer(joined.encode("utf-32-le"), "<u4")
@@ -269,6 +307,9 @@ def _grams(values: pa.Array, lengths: npt.NDArray[np.int64], n: int) -> Iterator
     within = np.ones(len(points), np.bool_)
     for back in range(1, n):
         within[ends[lengths >= back] - back] = False
+    cuts = np.flatnonzero(points == ord(CUT)) if cut else ends[:0]
+    for back in range(n):
+        within[np.maximum(cuts - back, 0)] = False
     for start in range(0, len(points) - n + 1, _BLOCK):
         found = _hash_runs(points[start : start + _BLOCK + n - 1], n)
         yield found[within[start : start + len(found)]]

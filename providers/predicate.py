@@ -164,6 +164,17 @@ class Contains:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainsAnyCase:
+    """`lower(column)` or `upper(column)`, of any engine, contains the substring.
+
+    It implies too little to be negated, and no row can be tested for it.
+    """
+
+    column: str
+    substring: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A condition that no index type supports, and the reason."""
 
@@ -191,7 +202,16 @@ class Or(Joined):
 
 
 Leaf: TypeAlias = (
-    Compare | Between | Within | In | IsNull | StartsWith | StartsWithAny | EndsWith | Contains
+    Compare
+    | Between
+    | Within
+    | In
+    | IsNull
+    | StartsWith
+    | StartsWithAny
+    | EndsWith
+    | Contains
+    | ContainsAnyCase
 )
 Predicate: TypeAlias = And | Or | Leaf | Unknown
 
@@ -216,6 +236,8 @@ def _negate_leaf(leaf: Leaf | Unknown) -> Predicate:
             return And(tuple(map(_negate_leaf, leaf.legs())))
         case Unknown():
             return leaf
+        case ContainsAnyCase():
+            return Unknown("NOT ILIKE")
         case _:
             return replace(leaf, negated=not leaf.negated)
 
@@ -259,6 +281,8 @@ def fits(leaf: Leaf, domain: Domain) -> bool:
             return domain.name in ("string", "binary") and bool(prefixes.type == domain.stored)
         case StartsWith(_, literal) | EndsWith(_, literal) | Contains(_, literal):
             return domain.name in ("string", "binary") and _is_value(literal, domain)
+        case ContainsAnyCase(_, literal):
+            return domain.name == "string" and _is_value(literal, domain)
         case IsNull():
             return True
 
@@ -279,6 +303,8 @@ def label(leaf: Leaf, column: str) -> str:
             return f"{column} LIKE ANY ({len(prefixes):,} prefixes)"
         case IsNull(_, negated):
             return f"{column} IS {'NOT ' if negated else ''}NULL"
+        case ContainsAnyCase():
+            return f"{column} ILIKE '%?%'"
         case _:
             before, after = wildcards(leaf)
             return f"{column} {'NOT ' if leaf.negated else ''}LIKE '{before}?{after}'"

@@ -14,6 +14,7 @@ from providers.predicate import (
     Between,
     Compare,
     Contains,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -76,4 +77,6 @@ def _holds(leaf: Leaf, values: pa.Array) -> pa.Array:
             found = pc.ends_with(values, pattern=literal)
         case Contains(_, literal, negated):
             found = pc.match_substring(values, pattern=literal)
+        case ContainsAnyCase():
+            raise DefinitionError("a condition that ignores case cannot be evaluated")
     return pc.invert(found) if negated else found

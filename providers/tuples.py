@@ -23,10 +23,11 @@ from providers.base import Column
 from providers.errors import DefinitionError
 from providers.values import Domain, Value, arrow_type, domain_of
 
-TUPLE = "tuple("
-"""The prefix of the name of a domain of tuples."""
+TUPLE, ARRAY = "tuple(", "array("
+"""The prefixes of the names of a domain of tuples, and of elements of arrays."""
 
 _TYPE = re.compile(r"tuple<(.+)>")
+_ARRAY = re.compile(r"array<(.+)>")
 _PART = re.compile(r"(?:[^,()]|\([^()]*\))+")
 _BIAS = np.uint64(1 << 63)
 
@@ -50,13 +51,28 @@ def part_types(type: str) -> list[str]:
     return [part.strip() for part in _PART.findall(match[1])] if match else []
 
 
+def element_type(type: str) -> str | None:
+    """Return the Spark type of the elements of an array type; None for any other type."""
+    match = _ARRAY.fullmatch(type)
+    return match[1] if match else None
+
+
 def tuple_domain(domains: Sequence[Domain]) -> Domain:
     """Return the domain of tuples of values with these types."""
     return Domain(f"{TUPLE}{', '.join(domain.name for domain in domains)})", pa.binary())
 
 
 def domain_of_type(type: str) -> Domain | None:
-    """Return the domain of a Spark type or a tuple type; None if no index type supports it."""
+    """Return the domain of a Spark type or a tuple type; None if no index type supports it.
+
+    The domain of an array is that of its elements, under another name.
+
+    >>> domain_of_type("array<int>"), domain_of_type("array<array<int>>")
+    (Domain(name='array(integer)', stored=DataType(int64)), None)
+    """
+    if element := element_type(type):
+        domain = _domain(element)  # arrays do not nest
+        return None if domain is None else Domain(f"{ARRAY}{domain.name})", domain.stored)
     if parts := part_types(type):
         domains = [_domain(part) for part in parts]  # tuples do not nest
         known = [domain for domain in domains if domain is not None]
@@ -70,7 +86,12 @@ def _domain(type: str) -> Domain | None:
 
 
 def refuse_tuples(kind: str, column: Column) -> None:
-    """Raise DefinitionError for tuples, which have no order that an index type could use."""
+    """Raise DefinitionError for tuples and elements of arrays, which only equality tests."""
+    if column.domain.name.startswith(ARRAY):
+        raise DefinitionError(
+            f"{kind} does not support {column.name}: elements of arrays are only tested for "
+            "equality. Use VALUE_LIST or BLOOM_FILTER"
+        )
     if column.domain.name.startswith(TUPLE):
         raise DefinitionError(
             f"{kind} does not support {column.name}: tuples are only tested for equality. "

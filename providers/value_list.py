@@ -25,6 +25,7 @@ from providers.index_predicate import (
 )
 from providers.predicate import (
     Between,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -118,7 +119,7 @@ class ValueList(BaseProvider):
                 return _prefix(prefix, negated=negated)
             case IsNull(_, negated):
                 return ContainsRange("values") if negated else FieldCompare("nulls", ">", 0)
-            case EndsWith() | Substring():
+            case EndsWith() | Substring() | ContainsAnyCase():
                 return None  # tests of terms do not search inside them
 
 

@@ -22,6 +22,7 @@ from providers.predicate import (
     And,
     Compare,
     Contains,
+    ContainsAnyCase,
     EndsWith,
     In,
     IsNull,
@@ -31,8 +32,8 @@ from providers.predicate import (
     Unknown,
     negate,
 )
-from providers.tuples import encode_tuples
-from providers.values import arrow_type, domain_of, encode
+from providers.tuples import ARRAY, domain_of_type, encode_tuples
+from providers.values import arrow_type, encode
 from rewrite.bridge import protocol
 from skipping.lookup.translate import QueryColumn, composite_column
 from skipping.model.definition import IndexedColumn
@@ -40,10 +41,11 @@ from skipping.model.definition import IndexedColumn
 Message: TypeAlias = tuple[dict[str, Any], list[memoryview]]
 """A header and its buffers."""
 
-_TEXTS: dict[str, type[StartsWith | EndsWith | Contains]] = {
+_TEXTS: dict[str, type[StartsWith | EndsWith | Contains | ContainsAnyCase]] = {
     protocol.PREFIX: StartsWith,
     protocol.SUFFIX: EndsWith,
     protocol.CONTAINS: Contains,
+    protocol.ANY_CASE: ContainsAnyCase,
 }
 
 
@@ -122,15 +124,19 @@ class Reader:
         return built[0]
 
     def _leaf(self, node: dict[str, Any], *, negated: bool) -> Predicate:
-        column = self._column(node[protocol.COLUMN])
+        is_array = node[protocol.OP] == protocol.ELEMENTS
+        column = self._column(node[protocol.COLUMN], is_array=is_array)
         if column is None:
             named = node[protocol.COLUMN]
             return Unknown(f"{named[protocol.NAME]} of type {named[protocol.TYPE]}")
         if node[protocol.OP] == protocol.NULL:
             return IsNull(column)
-        values = self._values(node[protocol.VALUES], column)
+        values = self._values(node[protocol.VALUES], column, is_array=is_array)
         if values is None:
             return Unknown(f"{self.columns[column].name} compared with another type")
+        if is_array:
+            # Java never negates it.
+            return Unknown("elements") if negated else In.of(column, values)
         if node[protocol.OP] == protocol.IN:
             # `a NOT IN (1, NULL)` is never true, so the null must not be dropped.
             return (
@@ -159,20 +165,23 @@ class Reader:
             tuples = encode_tuples([arrays[part] for part in composite.part_identities])
             yield replace(In.of(composite.identity, tuples), source=node.get(protocol.OF, ""))
 
-    def _column(self, column: dict[str, str]) -> str | None:
+    def _column(self, column: dict[str, str], *, is_array: bool = False) -> str | None:
         identity = column[protocol.IDENTITY]
-        arrow = arrow_type(column[protocol.TYPE])
-        domain = domain_of(arrow) if arrow is not None else None
-        if domain is None:
+        domain = domain_of_type(column[protocol.TYPE])
+        if domain is None or domain.name.startswith(ARRAY) != is_array:
             return None
         seen = QueryColumn(column[protocol.NAME], domain, column[protocol.TYPE])
         if self.columns.setdefault(identity, seen).domain != domain:
             return None
         return identity
 
-    def _values(self, values: dict[str, Any], column: str) -> pa.Array | None:
-        arrow = arrow_type(values[protocol.TYPE])
-        if arrow is None or domain_of(arrow) != self.columns[column].domain:
+    def _values(
+        self, values: dict[str, Any], column: str, *, is_array: bool = False
+    ) -> pa.Array | None:
+        type = values[protocol.TYPE]
+        arrow = arrow_type(type)
+        domain = domain_of_type(f"array<{type}>" if is_array else type)
+        if arrow is None or domain != self.columns[column].domain:
             return None
         try:
             return encode(_array(arrow, values[protocol.N], self._parts(values[protocol.BUFFERS])))

@@ -38,7 +38,7 @@ def current_columns(
         (indexed, column)
         for indexed, column in pairs
         if column is not None
-        and column.refusal is None
+        and column.index_refusal is None
         and domain_of_type(column.type) == indexed.domain
         and indexed.misfit(providers) is None
     ]
@@ -86,8 +86,8 @@ def _explain_gap(indexed: IndexedColumn, columns: Columns, providers: Sequence[s
     column = find_by_name(indexed, columns)
     if column is None:
         return "the table no longer has the column"
-    if column.refusal is not None:
-        return column.refusal
+    if column.index_refusal is not None:
+        return column.index_refusal
     misfit = move_to(indexed, column).misfit(providers)
     return misfit or f"the column is now {column.type}: REFRESH the index"
 
@@ -128,7 +128,7 @@ def sync_columns(
     for indexed in renamed:
         column = find_by_name(indexed, columns)
         key = (indexed.name, indexed.kind, indexed.params)
-        if key not in present and column is not None and column.refusal is None:
+        if key not in present and column is not None and column.index_refusal is None:
             moved = replace(move_to(indexed, column), number=old.next_number + len(added))
             if moved.misfit(providers) is None:
                 present.add(key)

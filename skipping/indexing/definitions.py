@@ -104,8 +104,8 @@ def number_columns(
     for number, spec in enumerate(specs, start=first):
         with _at(spec.position):
             column = resolve_column(spec, columns)
-            if column.refusal is not None:
-                raise DefinitionError(column.refusal)
+            if column.index_refusal is not None:
+                raise DefinitionError(column.index_refusal)
             if not column.reads and column.identity.startswith((EXPRESSION, COMPOSITE)):
                 begins = f"{EXPRESSION} or {COMPOSITE}"
                 raise DefinitionError(f"a column whose name begins with {begins} cannot be indexed")
@@ -303,7 +303,7 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
     carried: list[IndexedColumn] = []
     for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
         column = _find_same_name(i, columns)
-        if column is None or column.refusal is not None:
+        if column is None or column.index_refusal is not None:
             continue
         made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
         carried.append(replace(made, type=i.type) if made.misfit(providers) else made)

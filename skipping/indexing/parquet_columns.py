@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from providers.tuples import domain_of_type
+from providers.tuples import domain_of_type, element_type
 from providers.values import Domain, arrow_type, canonical_type, domain_of
 from skipping.tables import VARIANT, TableColumn
 
@@ -22,6 +22,10 @@ _OLDEST = {"date": -141_427, "timestamp": -2_208_988_800_000_000}
 These are `lastSwitchJulianDay` and `lastSwitchJulianTs` (the last over all zones) of Spark's
 `RebaseDateTime`. timestamp_ntz is left out: no legacy writer had it, and Spark never rebases it.
 """
+
+
+_STANDARD = ("list.element", "list.item")
+"""Where files store the elements of an array: as Parquet has it, and as Arrow did."""
 
 
 class UnknownError(Exception):
@@ -44,8 +48,8 @@ class Found:
 def indexed_domain(column: TableColumn) -> Domain:
     """Return the domain of a column's values; raise UnknownError if it cannot be indexed."""
     domain = domain_of_type(column.type)
-    if domain is None or column.refusal is not None:
-        raise UnknownError(column.refusal or f"type {column.type} cannot be indexed")
+    if domain is None or column.index_refusal is not None:
+        raise UnknownError(column.index_refusal or f"type {column.type} cannot be indexed")
     return domain
 
 
@@ -66,21 +70,37 @@ def find(file: pq.ParquetFile, column: TableColumn) -> Found | None:
         if not _is_variant(type):
             raise UnknownError(f"the file has type {type}, the table {column.type}")
         return Found(column, path, None)
+    leaf, values = ".".join(path), column.type
+    if (element := element_type(column.type)) is not None:
+        leaf, values, domain = _find_element(file, leaf, type), element, domain_of_type(element)
+        type = type.value_type
     if pa.types.is_dictionary(type):
         type = type.value_type
     leaves = map(file.metadata.schema.column, range(file.metadata.num_columns))
-    int96 = pa.types.is_timestamp(type) and ("INT96", ".".join(path)) in [
+    int96 = pa.types.is_timestamp(type) and ("INT96", leaf) in [
         (leaf.physical_type, leaf.path) for leaf in leaves
     ]
     if int96:
         if not (file.metadata.created_by or "").startswith("parquet-mr"):
             raise UnknownError(f"INT96 timestamps written by {file.metadata.created_by}")
         type = pa.timestamp("us", "UTC")
-    is_other = domain_of(type) != domain or _width(type) > _width(arrow_type(column.type))
+    is_other = domain_of(type) != domain or _width(type) > _width(arrow_type(values))
     if is_other or not _keeps_sign(type, column):
         raise UnknownError(f"the file has type {type}, the table {column.type}")
     corrected = _is_corrected(file.metadata.metadata or {}, int96=int96)
-    return Found(column, path, None if corrected else _OLDEST.get(domain.name), int96)
+    oldest = None if corrected or domain is None else _OLDEST.get(domain.name)
+    return Found(column, path, oldest, int96)
+
+
+def _find_element(file: pq.ParquetFile, path: str, type: pa.DataType) -> str:
+    """Return the path of an array's elements in a file that stores them as all readers expect."""
+    leaves = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    inner = [leaf for leaf in leaves if leaf.startswith(f"{path}.")]
+    is_list = pa.types.is_list(type) or pa.types.is_large_list(type)
+    # Readers disagree on lists of two levels.
+    if not is_list or len(inner) != 1 or inner[0].removeprefix(f"{path}.") not in _STANDARD:
+        raise UnknownError(f"the file has type {type}, or stores it in an old form")
+    return str(inner[0])
 
 
 def _is_variant(type: pa.DataType) -> bool:

@@ -227,7 +227,7 @@ def _is_far(file: pq.ParquetFile, group: int, place: Found) -> bool:
     overflows to an arbitrary time. To decode milliseconds, too, takes 10 % of the time.
     """
     for batch in file.iter_batches(ROWS, [group], [".".join(place.path)], use_threads=False):
-        latest = pc.max(_array(place, batch).cast(pa.int64())).as_py()
+        latest = pc.max(_elements(_array(place, batch)).cast(pa.int64())).as_py()
         if latest is not None and latest > _FAR:
             return True
     return False
@@ -254,6 +254,12 @@ def _array(place: Found, batch: pa.RecordBatch) -> pa.Array:
         # Not StructArray.field(): a child of a null parent has bytes that are not its value.
         array = pc.struct_field(array, list(place.path[1:]))
     return array
+
+
+def _elements(array: pa.Array) -> pa.Array:
+    """Return the elements of arrays, without null arrays; other values unchanged."""
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    return array.flatten() if is_list else array
 
 
 def stored_columns(column: TableColumn) -> tuple[TableColumn, ...]:
@@ -336,6 +342,7 @@ def _rows(values: pa.Array, which: pa.Array | None, start: int, count: int) -> p
 
 def part_of(place: Found, array: pa.Array) -> Part:
     """Normalise some rows of a column; Unreadable if a value cannot be normalised."""
+    array = _elements(array)
     nulls = array.null_count
     try:
         if pa.types.is_dictionary(array.type):

@@ -54,7 +54,8 @@ class Partitioning:
 class TableColumn:
     """A leaf column: its name, its identity (which survives a rename) and its Spark type.
 
-    `refusal` is the reason why it cannot be indexed, or None. `bounded`: the number of characters
+    `refusal` is the reason why its values cannot be indexed, or None; if it `has_elements`, those
+    of its elements can. `bounded`: the number of characters
     (bytes) of a text bound that the table's log has for new files; None if it has no bounds.
     `reads` are the columns that an `expression` reads, or the columns of a multi-column index.
     `read_as` is the Arrow type of the column in the rows of a scan, if it may differ: other engines
@@ -67,6 +68,7 @@ class TableColumn:
     physical: PhysicalColumn = PhysicalColumn()
     partitioning: Partitioning = Partitioning()
     refusal: str | None = None
+    has_elements: bool = False
     bounded: int | None = None
     expression: Expression | None = None
     reads: tuple[TableColumn, ...] = ()
@@ -76,6 +78,11 @@ class TableColumn:
     def partition(self) -> bool:
         """Whether the table is partitioned by the column itself."""
         return self.partitioning.by_value
+
+    @property
+    def index_refusal(self) -> str | None:
+        """The reason why neither its values nor its elements can be indexed, or None."""
+        return None if self.has_elements else self.refusal
 
     @property
     def is_composite(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
+from providers.tuples import element_type
 from providers.values import arrow_type, domain_of
 from skipping.parser.errors import mask_controls
 from skipping.parser.literals import join_name
@@ -111,6 +112,7 @@ def _column(branch: tuple[Field, ...], mode: str, *, partitioned: bool) -> Table
             else None,
         ),
         refusal=_refusal(branch),
+        has_elements=_has_elements(branch),
     )
 
 
@@ -134,6 +136,8 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
         case "struct":
             inner = (f"{name}.{join_name([f['name']])}" for f in field["type"]["fields"])
             return f"{name} is a struct; name its leaves: {', '.join(inner)}"
+        case "array" if _has_elements(branch):
+            return f"arrays can be indexed by their elements only: {name} is {type}"
         case "array" | "map" as kind:
             return f"{kind}s cannot be indexed: {name} is {type}"
     return (
@@ -141,6 +145,18 @@ def _refusal(branch: tuple[Field, ...]) -> str | None:
         if _has_domain(type) and " collate " not in type
         else f"{name} is {type}, which cannot be indexed"
     )
+
+
+def _has_elements(branch: Sequence[Field]) -> bool:
+    """Return whether a leaf is an array with elements of a type that can be indexed."""
+    for field in branch:
+        metadata = field.get("metadata") or {}
+        # Spark notes collations and CHAR(n) of elements there.
+        declared = str(metadata.get("__CHAR_VARCHAR_TYPE_STRING", ""))
+        if metadata.get("__COLLATIONS") or "char(" in declared.replace("varchar(", ""):
+            return False
+    element = element_type(simple_string(branch[-1]["type"]))
+    return element is not None and _has_domain(element)
 
 
 def _find_char_type(branch: Sequence[Field]) -> str | None:

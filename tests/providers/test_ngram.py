@@ -13,7 +13,7 @@ import pytest
 
 from providers import Column, Compare, Contains, EndsWith, In, IsNull, Ngram, StartsWith, ngram
 from providers.errors import DefinitionError
-from providers.predicate import Leaf
+from providers.predicate import ContainsAnyCase, Leaf
 from providers.values import domain_of
 from tests.providers.spark_oracle import Index, matches
 
@@ -71,6 +71,36 @@ def test_a_literal_shorter_than_an_n_gram_asks_for_length_only() -> None:
         assert index.provider.survival(leaf) == 1
     assert index.skipped(Contains("x", "")) == {4, 5}
     assert index.skipped(Contains("x", "qqq")) == {0, 1, 2, 3, 4, 5}
+
+
+def test_folded_n_grams_find_text_in_any_case() -> None:
+    files = [
+        ["Straße in KYIV"],
+        ["\u041a\u0418\u0407\u0412"],
+        ["\u0391\u0392\u0393 abc", None],
+        [None],
+        [],
+    ]
+    index = Index.of(Ngram, "string", [*files, ["x\U000e0080"]], fold=True)
+    for text, skipped in {
+        "STRASSE": {1, 2, 3, 4}, "\u212ayiv": {1, 2, 3, 4}, "\u043a\u0438\u0457": {0, 2, 3, 4},
+        "\u0391\u0392\u0393": {3, 4}, "\u03b1bc": {3, 4}, "\u0391abc": {0, 1, 3, 4}, "": {3, 4},
+        "qqq\0abc": {0, 1, 2, 3, 4}, "n": {3, 4},
+    }.items():  # fmt: skip
+        assert index.skipped(ContainsAnyCase("x", text)) == skipped, text
+    # Conditions on the text itself use it, too.
+    assert index.skipped(Contains("x", "Straße")) == {1, 2, 3, 4}
+    assert index.skipped(Compare("x", "=", "Straße in KYIV")) == {1, 2, 3, 4}
+    assert index.provider.survival(ContainsAnyCase("x", "ab\u0391cd")) == 1
+    assert index.provider.survival(ContainsAnyCase("x", "abc")) == pytest.approx(0.01)
+
+
+def test_without_folding_no_condition_ignores_case() -> None:
+    index = Index.of(Ngram, "string", [["abc"], ["xyz"]])
+    leaf = ContainsAnyCase("x", "abc")
+    assert index.skipped(leaf) == set()
+    assert (index.provider.survival(leaf), kind().sharper(leaf, 0.5)) == (1, "fold => true")
+    assert kind(fold=True).sharper(leaf, 0.5) is None
 
 
 def test_nothing_negated_is_answered() -> None:
@@ -181,7 +211,8 @@ def test_too_many_n_grams_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
         *(({"n": n}, "n from 2 to 8") for n in (1, 9, 2.5, "3", True)),
         *(({"fpp": fpp}, "fpp from 1e-4 to below 0.5") for fpp in (0.0, 0.5, 1, "x", 1e-5)),
         *(({"share": share}, "share from 0.001 to 0.5") for share in (0.0, 0.6, 1, False)),
-        ({"limit": 5}, "takes n, fpp, share, not limit"),
+        *(({"fold": fold}, "fold = true or false") for fold in (1, "true")),
+        ({"limit": 5}, "takes n, fpp, share, fold, not limit"),
     ],
 )
 def test_parameters_that_make_no_filter(params: dict[str, Any], says: str) -> None:
@@ -191,7 +222,7 @@ def test_parameters_that_make_no_filter(params: dict[str, Any], says: str) -> No
 
 def test_defaults() -> None:
     assert kind() == Ngram(3, 0.01, 0.05)
-    assert Ngram.signature() == ("n", "fpp", "share")
+    assert Ngram.signature() == ("n", "fpp", "share", "fold")
     assert (kind().hashes, kind(fpp=0.3).hashes, kind(fpp=0.0001).hashes) == (7, 2, 13)
     assert kind().most is None
 

@@ -271,7 +271,7 @@ def searched(rng: random.Random) -> str:
             return f"{column} {no}LIKE {which} ({many})"
         case 5:
             return f"{column} ILIKE {quoted(pattern)}"
-    regex = "".join(rng.choices(REGEX, k=rng.randrange(6)))
+    regex = rng.choice(["", "", "(?i)"]) + "".join(rng.choices(REGEX, k=rng.randrange(6)))
     return f"{column} rlike {quoted(regex)}"
 
 

@@ -6,6 +6,7 @@ takes the path it takes in a query: Spark's optimiser, `PredicateEncoder`, `Pred
 
 from __future__ import annotations
 
+import json
 import random
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,7 +73,7 @@ class Files:
             column = TableColumn(identity, identity, type)
             for kind in (*kinds["every"], *kinds.get(domain.name, ())):
                 name, *params = kind.split()
-                given = tuple((p.split("=")[0], int(p.split("=")[1])) for p in params)
+                given = tuple((p.split("=")[0], json.loads(p.split("=")[1])) for p in params)
                 indexed = IndexedColumn(len(work) + 1, identity, identity, type, name, given)
                 work.append(Work(indexed, column, indexed.provider()))
         table = TableId("delta", "oracle", "/oracle")

@@ -30,7 +30,7 @@ from tests.rewrite.row_oracle import Files, oracle_of, values_of
 ROWS = 150  # of a table; each is a file, and as many files have several
 KINDS_OF = {
     "every": ["MIN_MAX", "VALUE_LIST limit=2", "BLOOM_FILTER"],
-    "string": ["NGRAM", "NGRAM n=2"],
+    "string": ["NGRAM", "NGRAM n=2", "NGRAM n=2 fold=true"],
 }
 ZONE, ANSI = "spark.sql.session.timeZone", "spark.sql.ansi.enabled"
 WRITTEN = {

@@ -389,6 +389,8 @@ def test_a_value_that_a_subquery_gives(
 NEWEST = "(VALUES (TIMESTAMP'2024-01-20 07:00:00', 199L), (TIMESTAMP'2024-01-02', 3L)) v(ts, id)"
 CONVERTED = {
     f"ts >= (SELECT date(max(ts)) FROM {NEWEST})": 1,
+    f"ts >= (SELECT max(date(ts)) FROM {NEWEST})": 1,
+    f"date(ts) >= (SELECT max(date(ts)) FROM {NEWEST})": 2,
     f"ts >= (SELECT max(ts) FROM {NEWEST}) - INTERVAL 2 HOURS": 1,
     f"date(ts) >= (SELECT date(max(ts)) FROM {NEWEST})": 2,
     f"id + 1 >= (SELECT max(id) FROM {NEWEST})": 1,

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unicodedata import combining
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 import rewrite
+from providers.case_folding import CUT, UNASSIGNED, fold_case, fold_cases
 from rewrite.bridge.classes import Classes
+from skipping.spark_api import collect_arrow
 from tests.rewrite.differential import (
     FORMATS,
     IS_SPARK_4,
@@ -20,6 +29,7 @@ from tests.rewrite.differential import (
     make_table,
     matching,
     same_rows,
+    settings,
     smoke_on,
     spoiled,
 )
@@ -106,6 +116,95 @@ def test_what_is_negated_or_short_loses_no_row(spark: SparkSession, texts: str) 
         "contains(s COLLATE UNICODE_CI, 'CHEN')", "s COLLATE UTF8_LCASE LIKE '%CH_N%'",
     ]  # fmt: skip
     batch(spark, texts, [each for each in conditions if IS_SPARK_4 or "COLLATE" not in each])
+
+
+ANY_CASE = [
+    "s ILIKE '%STERDA%'", "s ILIKE '%ogot\u00c1%'", "s ILIKE 'cHEN%'", "s ILIKE '%OF 4'",
+    "lower(s) LIKE '%dush_nbe%'", "upper(s) LIKE '%EINDHOVEN:%'", "contains(lower(s), 'fukuoka')",
+    "startswith(upper(s), 'G\u00d6TEB')", "endswith(lower(s), 'of 7')", "s rlike '(?i)HANG.*PARC'",
+    "lower(s) = 'chennai: parcel 3 of 2'", "upper(s) IN ('CHENNAI: PARCEL 3 OF 2', 'NOWHERE')",
+    "lower(s) LIKE ALL ('%chen%', '%parcel_1%')", "s ILIKE ANY ('%fukuo_a%', '%AMST__dam:%')",
+    "s ILIKE '%nowhere%'", "s LIKE '%sterda%'", "s ILIKE '%\u4eac\u90fd\u5e02%'",
+    "lower(s) IN ('chennai: parcel 3 of 2', NULL)", "s ILIKE '%PARCEL%' AND contains(s, 'Hangz')",
+]  # fmt: skip
+UNTESTED = [
+    "s NOT ILIKE '%STERDA%'", "NOT lower(s) LIKE '%ster_a%'", "NOT s rlike '(?i)amster'",
+    "lower(s) <> 'chennai: parcel 3 of 2'", "lower(s) NOT IN ('chennai: parcel 3 of 2')",
+    "lower(s) > 'd'", "lower(s) <=> 'chennai: parcel 3 of 2'", "(s ILIKE '%chen%') IS NULL",
+    "lower(s) NOT IN ('chennai: parcel 3 of 2', NULL)", "s rlike '(?iu)AMSTER'",
+    "s COLLATE UTF8_LCASE ILIKE '%CHEN%'", "contains(lower(s), 'CHEN' COLLATE UTF8_LCASE)",
+]  # fmt: skip
+
+
+@pytest.fixture
+def any_case(spark: SparkSession, texts: str) -> Iterator[str]:
+    """The texts with an index that ignores case."""
+    spark.sql(f"ALTER SKIPPING INDEX ON {texts} DROP (s)")
+    spark.sql(f"ALTER SKIPPING INDEX ON {texts} ADD (s NGRAM(fold => true))")
+    yield texts
+    spark.sql(f"ALTER SKIPPING INDEX ON {texts} DROP (s)")
+    spark.sql(f"ALTER SKIPPING INDEX ON {texts} ADD (s NGRAM)")
+
+
+@smoke_on("iceberg", "texts")
+def test_case_is_ignored_with_folded_n_grams(spark: SparkSession, any_case: str) -> None:
+    exact_batch(spark, any_case, ANY_CASE)
+    batch(spark, any_case, [each for each in UNTESTED if IS_SPARK_4 or "COLLATE" not in each])
+
+
+def test_explain_names_the_parameter_for_conditions_that_ignore_case(
+    spark: SparkSession, texts: str
+) -> None:
+    df = spark.sql(f"SELECT * FROM {texts} WHERE s ILIKE '%chen%'")
+    df.collect()
+    says = "s ILIKE '%?%': NGRAM would keep 100% of the files without a match; NGRAM(fold => true)"
+    assert says in str(rewrite.explain(df))
+
+
+LOCALES = ["en", "tr", "az", "lt", "el", "hy", "nl"]
+
+
+@pytest.mark.parametrize("icu", ["true", "false"] if IS_SPARK_4 else ["false"])
+def test_case_folding_keeps_each_character_of_spark(
+    spark: SparkSession, tmp_path: Path, icu: str
+) -> None:
+    """All characters, and those with case beside those that change their mapping."""
+    points = [chr(p) for p in range(sys.maxunicode + 1) if not 0xD800 <= p < 0xE000]
+    cased = [c for c in points if c.lower() != c or c.upper() != c or combining(c)]
+    marks = ["\u0307", "\u0300", "\u0301", "\u0308", "I", "J", "\u012f", "\u03a3", "\u03b9"]
+    pairs = [pair for c in cased for mark in marks for pair in (mark + c, c + mark)]
+    results: dict[str, pa.Table] = {}
+    for locale in LOCALES:
+        middles = [*points, *pairs] if locale == "en" else [*cased, *pairs]
+        texts = [text for m in middles if UNASSIGNED not in fold_case(text := f"aK{m}tZ")]
+        folder = tmp_path / locale
+        pq.write_table(pa.table({"s": texts}), folder)
+        with (
+            settings(spark, {"spark.sql.icu.caseMappings.enabled": icu}),
+            java_locale(spark, locale),
+        ):
+            frame = spark.read.parquet(str(folder))
+            found = collect_arrow(frame.selectExpr("s", "lower(s) low", "upper(s) up"))
+        results[locale] = found.slice(len(found) - len(pairs))
+        expected = fold_cases(found["s"].combine_chunks())
+        for case in ("low", "up"):
+            folded = pa.array(map(fold_case, found[case].to_pylist()))
+            for row in pc.indices_nonzero(pc.not_equal(folded, expected)).to_pylist():
+                parts = folded[row].as_py().replace(UNASSIGNED, CUT).split(CUT)
+                kept = expected[row].as_py()
+                assert all(part in kept for part in parts), (locale, case, ascii(kept), parts)
+    assert not any(results[locale].equals(results["nl"]) for locale in ("tr", "lt"))
+
+
+@contextmanager
+def java_locale(spark: SparkSession, tag: str) -> Iterator[None]:
+    locales: Any = spark.sparkContext._gateway.jvm.java.util.Locale  # type: ignore[union-attr]
+    before = locales.getDefault()
+    locales.setDefault(locales.forLanguageTag(tag))
+    try:
+        yield
+    finally:
+        locales.setDefault(before)
 
 
 def test_random_patterns_lose_no_row(spark: SparkSession, texts: str) -> None:

@@ -66,8 +66,10 @@ public final class Protocol {
   public static final String PREFIX = "prefix";
   public static final String SUFFIX = "suffix";
   public static final String CONTAINS = "contains";
+  public static final String ANY_CASE = "any_case";
   public static final String WEAK = "weak";
   public static final String TUPLES = "tuples";
+  public static final String ELEMENTS = "elements";
 
   private Protocol() {}
 

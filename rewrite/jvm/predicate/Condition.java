@@ -42,8 +42,11 @@ sealed interface Condition {
       ColumnRef column, DataType type, List<?> values, boolean hasNull, String dimension)
       implements Condition {}
 
-  /** The column starts with, ends with or contains a text. */
+  /** The column starts with, ends with or contains a text, or contains it in any case. */
   record TextMatch(String op, ColumnRef column, Literal text) implements Condition {}
+
+  /** The column is an array that contains one of these values. */
+  record Elements(ColumnRef column, DataType type, List<?> values) implements Condition {}
 
   /** The columns have one of these tuples; `values` has a list for each column, row by row. */
   record TupleList(

@@ -49,6 +49,11 @@ record ConditionWriter(MessageWriter writer) {
       return node(
           match.op(), Protocol.COLUMN, write(match.column()), Protocol.VALUES, write(match.text()));
     }
+    if (condition instanceof Condition.Elements elements) {
+      return node(
+          Protocol.ELEMENTS, Protocol.COLUMN, write(elements.column()),
+          Protocol.VALUES, writer.values(elements.type(), elements.values()));
+    }
     Condition.TupleList tuples = (Condition.TupleList) condition;
     return node(
         Protocol.TUPLES, Protocol.COLUMNS, tuples.columns().stream().map(this::write).toList(),

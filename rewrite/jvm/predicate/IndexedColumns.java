@@ -7,6 +7,7 @@ import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.ArrayType;
 
 /** The columns of a table that an index may have, and the indexed expressions over them. */
 public final class IndexedColumns {
@@ -28,6 +29,7 @@ public final class IndexedColumns {
   /** Return the identity of a column or an indexed expression; null if it is neither. */
   public String identity(Expression e) {
     Expression bare = Casts.bare(e);
+    if (bare.dataType() instanceof ArrayType) return null;
     List<String> path = Conditions.path(bare);
     return path == null ? findExpression(bare) : columns.identity(path);
   }
@@ -35,12 +37,18 @@ public final class IndexedColumns {
   /** Return a column or an indexed expression; null if it is neither. */
   ColumnRef describe(Expression e) {
     Expression bare = Casts.bare(e);
+    if (bare.dataType() instanceof ArrayType) return null; // see describeArray
     List<String> path = Conditions.path(bare);
     if (path != null) return columns.describe(path, bare.dataType());
     String identity = findExpression(bare);
     return identity == null
         ? null
         : new ColumnRef(identity, Conditions.shape(bare), bare.dataType().catalogString());
+  }
+
+  /** Return a column of arrays, whose elements an index has; null for any other expression. */
+  ColumnRef describeArray(Expression e) {
+    return e.dataType() instanceof ArrayType ? columns.describe(e) : null;
   }
 
   private String findExpression(Expression bare) {

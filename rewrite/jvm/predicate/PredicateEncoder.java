@@ -22,6 +22,7 @@ import org.apache.spark.sql.types.BooleanType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.Request;
 
 /**
@@ -193,12 +194,31 @@ public record PredicateEncoder(IndexedColumns columns) {
       return values == null ? null : in(e.children().head(), values);
     }
     if (TextConditions.isOne(e)) {
-      ColumnRef column = columns.describe(e.children().head());
-      return column == null ? null : TextConditions.of(e, column);
+      TextConditions text = searched(e.children().head());
+      return text == null ? null : text.translate(e);
     }
+    ArrayCondition array = ArrayCondition.of(e);
+    if (array != null) return encodeElements(array, e);
     // Spark writes `ok = true` as `ok`.
     if (e.dataType() instanceof BooleanType) return compare("=", e, Literal$.MODULE$.TrueLiteral());
     return null;
+  }
+
+  private Condition encodeElements(ArrayCondition array, Expression e) {
+    ColumnRef column = columns.describeArray(array.column());
+    if (column == null || !MessageWriter.takes(array.type())) return null;
+    return new Condition.Weak(
+        new Condition.Elements(column, array.type(), array.values()),
+        new Condition.Unknown("NOT " + Conditions.shape(e)));
+  }
+
+  /** Return a column to search, or the one in `lower(c)` or `upper(c)`; null for anything else. */
+  private TextConditions searched(Expression e) {
+    ColumnRef column = columns.describe(e);
+    if (column != null) return new TextConditions(column, false);
+    Expression text = TextConditions.uncased(e);
+    column = text == null ? null : columns.describe(text);
+    return column == null ? null : new TextConditions(column, true);
   }
 
   private static Condition negate(Condition condition) {
@@ -217,6 +237,10 @@ public record PredicateEncoder(IndexedColumns columns) {
     if (e instanceof Substring start) {
       ColumnRef text = columns.describe(start.str());
       return text == null ? null : TextConditions.compareStart(op, start, text, literal);
+    }
+    if (TextConditions.uncased(e) != null) {
+      TextConditions text = op.equals("=") ? searched(e) : null;
+      return text == null ? null : text.match(Protocol.PREFIX, literal, e);
     }
     if (!literal.dataType().equals(e.dataType())) return null;
     Monotonic function = Monotonic.of(e);
@@ -282,7 +306,8 @@ public record PredicateEncoder(IndexedColumns columns) {
     if (column != null) {
       return new Condition.ValueList(column, e.dataType(), present, hasNull, null);
     }
-    Condition one = e instanceof Substring start ? startsIn(start, present) : resultIn(e, present);
+    boolean isText = e instanceof Substring || TextConditions.uncased(e) != null;
+    Condition one = isText ? equalsAny(e, present) : resultIn(e, present);
     // NOT IN (2, NULL) is never true.
     return one == null || !hasNull ? one : new Condition.Weak(one, Condition.NOTHING);
   }
@@ -294,7 +319,7 @@ public record PredicateEncoder(IndexedColumns columns) {
     return weak(function, holds, List.of(Range.ALL));
   }
 
-  private Condition startsIn(Substring e, List<Object> texts) {
+  private Condition equalsAny(Expression e, List<Object> texts) {
     if (texts.size() > KeyRanges.MAX_RANGES) return null;
     List<Condition> operands = new ArrayList<>();
     for (Object text : texts) {

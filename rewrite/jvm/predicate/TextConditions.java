@@ -9,18 +9,29 @@ import org.apache.spark.sql.catalyst.expressions.Like;
 import org.apache.spark.sql.catalyst.expressions.LikeAll;
 import org.apache.spark.sql.catalyst.expressions.LikeAny;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.Lower;
 import org.apache.spark.sql.catalyst.expressions.RLike;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
 import org.apache.spark.sql.catalyst.expressions.Substring;
+import org.apache.spark.sql.catalyst.expressions.Upper;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Protocol;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Values;
 
-/** Translates conditions on the start, the end and the contents of texts. */
-final class TextConditions {
-  private TextConditions() {}
+/**
+ * Translates conditions on the start, the end and the contents of the texts in a column, or of
+ * their lower or upper case (`ignoresCase`).
+ */
+record TextConditions(ColumnRef column, boolean ignoresCase) {
+  /** The start of a regular expression that ignores the case of ASCII. */
+  private static final String ANY_CASE = "(?i)";
+
+  /** Return the text in `lower(text)` or `upper(text)`, as in ILIKE; null for anything else. */
+  static Expression uncased(Expression e) {
+    return e instanceof Lower || e instanceof Upper ? e.children().head() : null;
+  }
 
   /** Whether an expression is a condition on the text that is its first child. */
   static boolean isOne(Expression e) {
@@ -29,33 +40,43 @@ final class TextConditions {
         || e instanceof LikeAny;
   }
 
-  /** Translate such a condition on a column; null if it implies nothing. */
-  static Condition of(Expression e, ColumnRef column) {
-    if (e instanceof LikeAll all) return likeAll(all, column);
-    if (e instanceof LikeAny any) return likeAny(any, column);
+  /** Translate such a condition; null if it implies nothing. */
+  Condition translate(Expression e) {
+    if (e instanceof LikeAll all) return likeAll(all);
+    if (e instanceof LikeAny any) return likeAny(any);
     if (!(e.children().last() instanceof Literal text) || text.value() == null) return null;
-    if (e instanceof StartsWith) return new Condition.TextMatch(Protocol.PREFIX, column, text);
-    if (e instanceof EndsWith) return new Condition.TextMatch(Protocol.SUFFIX, column, text);
-    if (e instanceof Contains) return new Condition.TextMatch(Protocol.CONTAINS, column, text);
+    if (e instanceof StartsWith) return match(Protocol.PREFIX, text, e);
+    if (e instanceof EndsWith) return match(Protocol.SUFFIX, text, e);
+    if (e instanceof Contains) return match(Protocol.CONTAINS, text, e);
     String pattern = text.value().toString();
-    List<Condition> matches =
-        matches(
-            e instanceof Like like
-                ? TextPattern.like(pattern, like.escapeChar())
-                : TextPattern.regex(pattern),
-            column);
+    List<Condition> matches;
+    if (e instanceof Like like) {
+      matches = matches(TextPattern.like(pattern, like.escapeChar()));
+    } else if (pattern.startsWith(ANY_CASE)) {
+      TextPattern rest = TextPattern.regex(pattern.substring(ANY_CASE.length()));
+      matches = new TextConditions(column, true).matches(rest);
+    } else {
+      matches = matches(TextPattern.regex(pattern));
+    }
     return matches.isEmpty() ? null : weak(new Condition.AllOf(matches), e);
   }
 
-  private static Condition likeAll(LikeAll e, ColumnRef column) {
-    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()), column);
+  /** Translate a condition that is exactly a prefix, suffix or substring, or an equality with it. */
+  Condition match(String op, Literal text, Expression e) {
+    return ignoresCase
+        ? weak(new Condition.TextMatch(Protocol.ANY_CASE, column, text), e)
+        : new Condition.TextMatch(op, column, text);
+  }
+
+  private Condition likeAll(LikeAll e) {
+    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()));
     if (operands == null) return null;
     operands.removeIf(operand -> operand == null);
     return operands.isEmpty() ? null : weak(new Condition.AllOf(operands), e);
   }
 
-  private static Condition likeAny(LikeAny e, ColumnRef column) {
-    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()), column);
+  private Condition likeAny(LikeAny e) {
+    List<Condition> operands = like(ScalaInterop.asJava(e.patterns()));
     return operands == null || operands.isEmpty() || operands.contains(null)
         ? null
         : weak(new Condition.AnyOf(operands), e);
@@ -63,34 +84,34 @@ final class TextConditions {
 
   /** Translate patterns with the default escape character, null for one that implies nothing;
       return null if a pattern is null. */
-  private static List<Condition> like(List<UTF8String> patterns, ColumnRef column) {
+  private List<Condition> like(List<UTF8String> patterns) {
     List<Condition> operands = new ArrayList<>();
     for (UTF8String pattern : patterns) {
       if (pattern == null) return null;
-      List<Condition> matches = matches(TextPattern.like(pattern.toString(), '\\'), column);
+      List<Condition> matches = matches(TextPattern.like(pattern.toString(), '\\'));
       operands.add(matches.isEmpty() ? null : new Condition.AllOf(matches));
     }
     return operands;
   }
 
   /** Return the conditions that every match of a pattern fulfils. */
-  private static List<Condition> matches(TextPattern pattern, ColumnRef column) {
+  private List<Condition> matches(TextPattern pattern) {
     List<Condition> out = new ArrayList<>();
     if (pattern == null) return out;
     if (pattern.whole() != null) {
-      add(out, Protocol.PREFIX, pattern.whole(), column);
+      add(out, Protocol.PREFIX, pattern.whole());
       return out;
     }
-    add(out, Protocol.PREFIX, pattern.prefix(), column);
-    pattern.inner().forEach(text -> add(out, Protocol.CONTAINS, text, column));
-    add(out, Protocol.SUFFIX, pattern.suffix(), column);
+    add(out, Protocol.PREFIX, pattern.prefix());
+    pattern.inner().forEach(text -> add(out, Protocol.CONTAINS, text));
+    add(out, Protocol.SUFFIX, pattern.suffix());
     return out;
   }
 
-  private static void add(List<Condition> out, String op, String text, ColumnRef column) {
+  private void add(List<Condition> out, String op, String text) {
     if (text.isEmpty()) return;
     Literal literal = new Literal(UTF8String.fromString(text), DataTypes.StringType);
-    out.add(new Condition.TextMatch(op, column, literal));
+    out.add(new Condition.TextMatch(ignoresCase ? Protocol.ANY_CASE : op, column, literal));
   }
 
   /** Return a condition whose negation implies nothing. */

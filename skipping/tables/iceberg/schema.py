@@ -114,6 +114,7 @@ def _column(
         ),
         partitioning=Partitioning(by_value=partitioned, in_files=True),
         refusal=_refusal(branch),
+        has_elements=_has_elements(branch[-1]["type"]),
     )
 
 
@@ -124,7 +125,8 @@ def _dotted_name(branch: Sequence[Mapping[str, Any]]) -> str:
 def spark_type(type: Any) -> str:
     """Return Spark's name of a type; Iceberg's own if Spark has no such type."""
     if isinstance(type, dict):
-        return str(type["type"])
+        is_list = type["type"] == "list"
+        return f"array<{spark_type(type['element'])}>" if is_list else str(type["type"])
     if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", type):
         return f"decimal({match[1]},{match[2]})"
     return _SPARK.get(type, str(type))
@@ -135,12 +137,22 @@ def _refusal(branch: Sequence[Mapping[str, Any]]) -> str | None:
     if isinstance(type, dict) and type["type"] == "struct":
         inner = ", ".join(_dotted_name([*branch, field]) for field in type["fields"])
         return f"{name} is a struct; name its leaves: {inner}"
+    if _has_elements(type):
+        return f"arrays can be indexed by their elements only: {name} is {spark_type(type)}"
     if isinstance(type, dict) and type["type"] in ("list", "map"):
         what = "arrays" if type["type"] == "list" else "maps"
         return f"{what} cannot be indexed: {name} is a {type['type']}"
-    if isinstance(type, dict) or (type not in _SPARK and not type.startswith("decimal(")):
+    if not _is_indexable(type):
         return f"{name} is {spark_type(type)}, which cannot be indexed"
     return None
+
+
+def _has_elements(type: Any) -> bool:
+    return isinstance(type, dict) and type["type"] == "list" and _is_indexable(type["element"])
+
+
+def _is_indexable(type: Any) -> bool:
+    return isinstance(type, str) and (type in _SPARK or type.startswith("decimal("))
 
 
 def _names(ids: Sequence[int], mapping: NameMapping) -> tuple[tuple[str, ...], ...]:

@@ -312,7 +312,7 @@ class TestCreate:
                 "code",
                 r"char\(3\), whose values are compared with padding; make it a STRING",
             ),
-            ("(tags VALUE_LIST)", "tags", "arrays cannot be indexed: tags is array<string>"),
+            ("(tags MIN_MAX)", "MIN_MAX", "MIN_MAX does not support tags: elements of arrays"),
             ("(m VALUE_LIST)", "m", "maps cannot be indexed: m is map<string,int>"),
             *(
                 [("(v MIN_MAX)", "v", "v is variant, which cannot be indexed")]

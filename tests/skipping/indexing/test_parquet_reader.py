@@ -272,6 +272,59 @@ def test_nested_fields_respect_the_nulls_of_their_parents(tmp_path: Path) -> Non
     assert "not a struct" in one(path, column("x", "bigint", path=("o", "i", "b", "c")))
 
 
+def test_elements_of_arrays_are_read_without_null_arrays(tmp_path: Path) -> None:
+    lists = [[1, None, 3], None, [], [3], [4]]
+    parents = [{"l": each} for each in lists]
+    hidden = pa.StructArray.from_arrays(
+        [pa.array([each["l"] for each in parents])],
+        ["l"],
+        mask=pa.array([False, False, False, False, True]),
+    )
+    floats = pa.array([[-0.0, float("nan")], [0.0]] + 3 * [None])
+    path = write(
+        tmp_path / "lists",
+        {"l": pa.array(lists), "g": pa.array(lists, pa.large_list(pa.int32())), "p": hidden,
+         "f": floats, "n": pa.array([[[1]]] * 5), "s": pa.array([["a", None]] * 5)},
+    )  # fmt: skip
+    found = read(
+        path,
+        column("l", "array<bigint>"),
+        column("g", "array<bigint>"),
+        column("p.l", "array<bigint>", path=("p", "l")),
+        column("f", "array<double>"),
+        column("s", "array<string>"),
+        column("gone", "array<int>"),
+    )
+    assert found[:3] == [({1, 3, 4}, 1), ({1, 3, 4}, 1), ({1, 3}, 1)]
+    assert found[3] == (set(encode(pa.array([0.0, float("nan")])).to_pylist()), 0)
+    assert found[4:] == [({"a"}, 5), (set(), 5)]
+    for name, type in (("l", "array<string>"), ("n", "array<bigint>"), ("s", "array<binary>")):
+        assert "the file has type" in str(one(path, column(name, type)))
+    assert "the file has type" in str(one(path, column("l", "bigint")))
+    assert "the file has type" in str(one(path, column("l", "array<tinyint>")))
+
+
+def test_lists_in_an_old_form_are_unknown(spark: SparkSession, tmp_path: Path) -> None:
+    with settings(spark, {"spark.sql.parquet.writeLegacyFormat": "true"}):
+        spark.sql("SELECT array(1, NULL) AS l").coalesce(1).write.parquet(str(tmp_path / "old"))
+    assert "old form" in str(one(only_file(tmp_path / "old"), column("l", "array<int>")))
+
+
+@pytest.mark.parametrize("micros", [1_700_000_000_000_001, 2**63 - 1, -(2**63) + 86_400_000_000])
+def test_int96_in_arrays_is_read_as_outside_of_them(
+    spark: SparkSession, tmp_path: Path, micros: int
+) -> None:
+    with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
+        times = spark.sql(
+            f"SELECT ts, array(NULL, ts) AS l FROM (SELECT timestamp_micros({micros}L) ts)"
+        )
+        times.coalesce(1).write.parquet(str(tmp_path / "int96"))
+    file = only_file(tmp_path / "int96")
+    alone, within = one(file, column("ts", "timestamp")), one(file, column("l", "array<timestamp>"))
+    assert within == (alone if isinstance(alone, str) else (alone[0], 1))
+    assert isinstance(alone, str) == (micros != 1_700_000_000_000_001)
+
+
 def test_names_with_dots_are_not_paths(tmp_path: Path) -> None:
     table = {"a": [{"b": 1}, {"b": 2}], "a.b": [3, 4], "a.b.c": ["x", "y"]}
     path = write(tmp_path / "f", table)

@@ -182,13 +182,24 @@ class TestTable:
             {"name": "c", "type": "string", "metadata": collated},
             {"name": "p", "type": "string", "metadata": padded},
             {"name": "l", "type": {"type": "array", "elementType": "long", "containsNull": True}},
+            *(
+                {**field, "type": {"type": "array", "elementType": "string", "containsNull": True}}
+                for field in (
+                    {"name": "lc", "metadata": {"__COLLATIONS": {"lc.element": "spark.UNICODE"}}},
+                    {"name": "lp", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "array<char(5)>"}},
+                    {"name": "lv", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "array<varchar(5)>"}},
+                )
+            ),
             {"name": "b", "type": "byte", "metadata": {"EXISTS_DEFAULT": "5"}},
         ]
         columns = DeltaLakeTable(DeltaTable(hand_made(folder, fields))).columns()
         assert {name: c.refusal for name, c in columns.items()} == {
             "c": "c is string collate UTF8_LCASE, which cannot be indexed",
             "p": "p is char(5), whose values are compared with padding; make it a STRING",
-            "l": "arrays cannot be indexed: l is array<bigint>",
+            "l": "arrays can be indexed by their elements only: l is array<bigint>",
+            "lc": "arrays cannot be indexed: lc is array<string>",
+            "lp": "arrays cannot be indexed: lp is array<string>",
+            "lv": "arrays can be indexed by their elements only: lv is array<string>",
             "b": None,
         }
         assert columns["b"].physical.backfilled
