@@ -205,6 +205,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("tables", "engine", "form"), RUNS, indirect=["tables"])
 def test_on_every_engine(spark: SparkSession, star: Star, form: str, engine: str) -> None:
     exactly(spark, star, FORMS[form], PARTNERS.get(form, "m = 3"), ENGINES[engine])

@@ -251,6 +251,7 @@ def test_lists_of_keys(spark: SparkSession, base: str, count: int) -> None:
     same_rows(spark, f"SELECT * FROM {base} WHERE k NOT IN ({listed})")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not IS_SPARK_4, reason="the expression is made with a class of Spark 4")
 def test_a_list_of_a_million_keys(spark: SparkSession, base: str) -> None:
     """As the optimizer leaves it: parsing and optimizing a million literals is Spark's burden.

@@ -28,6 +28,10 @@ from tests.rewrite.star import BOUNDS, SORTED, Star
 from tests.rewrite.star import SORTED_FILES as FILES
 
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
+BOTH = pytest.mark.parametrize(
+    "conf",
+    [pytest.param({}, id="adaptive"), pytest.param(PLAIN, id="plain", marks=pytest.mark.nightly)],
+)
 
 
 @pytest.fixture(scope="module", params=FORMATS)
@@ -55,7 +59,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@BOTH
 @pytest.mark.parametrize("order", ORDERS)
 def test_the_first_rows(spark: SparkSession, format: str, order: str, conf: dict[str, str]) -> None:
     found = same_rows(spark, f"SELECT * FROM sorted ORDER BY {order}", conf=conf)
@@ -94,7 +98,7 @@ CONDITIONS = {
 }
 
 
-@pytest.mark.parametrize("conf", [{}, PLAIN], ids=["adaptive", "plain"])
+@BOTH
 @pytest.mark.parametrize("query", CONDITIONS)
 def test_the_first_rows_of_those_that_are_left(
     spark: SparkSession, format: str, query: str, conf: dict[str, str]
@@ -240,6 +244,14 @@ def test_a_max_that_is_used_twice_is_read_once(
     assert found.rows == ["Row(id=149)", "Row(id=49)"]
     assert str(found.explained).count("max(i)  STATISTICS") == 1
     assert found.opened <= FILES + 1
+
+
+@pytest.mark.skipif("iceberg" not in FORMATS, reason="Iceberg has no release for this Spark")
+def test_the_max_of_metadata(spark: SparkSession, star: Star) -> None:
+    """No bound is known of it, and the condition prunes as without it."""
+    with star.of("iceberg", "sorted"):
+        found = same_rows(spark, "SELECT max(_pos), max(i) FROM sorted WHERE i IN (7, 8)")
+    assert found.opened == 1, str(found.explained)
 
 
 def test_explain_names_the_min_and_the_max(spark: SparkSession, format: str) -> None:

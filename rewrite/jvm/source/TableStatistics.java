@@ -134,8 +134,9 @@ public final class TableStatistics {
     readTogether(
         read,
         Stream.concat(
-            sets.stream().map(KeyValues::column),
-            conditions.stream().map(each -> Comparison.of(each).column())));
+                sets.stream().map(KeyValues::column),
+                conditions.stream().map(each -> Comparison.of(each).column()))
+            .filter(column -> !isIndexed(read, column)));
     StatisticsResult out = new StatisticsResult();
     for (KeyValues set : sets) {
       attempt(() -> add(out, read, set));
@@ -194,7 +195,6 @@ public final class TableStatistics {
   private void readTogether(ScanSource read, Stream<Expression> columns) {
     List<List<String>> paths =
         columns
-            .filter(column -> !isIndexed(read, column))
             .map(TableStatistics::path)
             .filter(path -> cachedBounds(read, path) == null)
             .distinct()
@@ -226,10 +226,13 @@ public final class TableStatistics {
   /** Whether a table may know which files have the first rows of an order, or enough rows. */
   public boolean know(ScanSource read, TopRows top) {
     if (read == null || !SkippingConf.usesStatistics() || read.passesOverFiles()) return false;
-    boolean isKnown =
-        top.column() == null
-            || isOrdered(top.column().dataType()) && read.hasStatistics(path(top.column()));
-    return isKnown && areKnown(read, top.conditions());
+    if (top.column() != null) {
+      List<String> path = path(top.column()); // null for `_pos`, which no file has a bound of
+      boolean isKnown =
+          path != null && isOrdered(top.column().dataType()) && read.hasStatistics(path);
+      if (!isKnown) return false;
+    }
+    return areKnown(read, top.conditions());
   }
 
   /** Whether a table may know which files have only rows that meet some conditions. */
@@ -262,11 +265,20 @@ public final class TableStatistics {
       StatisticsResult out, ScanSource read, List<TopRows> tops, Collection<String> locations) {
     if (locations.size() < 2) return; // one file is always needed: its bounds are not read
     attempt(() -> {
+      readTogether(
+          read,
+          tops.stream()
+              .flatMap(
+                  top ->
+                      Stream.concat(
+                          Stream.ofNullable(top.column()),
+                          top.conditions().stream().map(TableStatistics::column))));
       Set<String> without = new HashSet<>(locations);
       for (TopRows top : tops) {
         Set<String> some = findUnneeded(read, top, locations);
         if (some == null) return;
         without.retainAll(some);
+        if (without.isEmpty()) return;
       }
       String what = tops.stream().map(TopRows::toString).collect(Collectors.joining(", "));
       out.add(what + "  STATISTICS", "", without);
