@@ -45,7 +45,7 @@ public record ReportedScan(Scan scan, double fraction) implements InvocationHand
     if (type.getSuperclass() != null) addInterfaces(type.getSuperclass(), out);
   }
 
-  /** Returns the scan behind a proxy; the scan itself if it is none. */
+  /** Returns the scan behind a proxy; a scan that is no proxy itself. */
   public static Scan restore(Scan scan) {
     return isOne(scan) ? ((ReportedScan) Proxy.getInvocationHandler(scan)).scan : scan;
   }
