@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from providers.tuples import element_type
 from skipping.indexing.known_files import read_files
 from skipping.indexing.parquet_columns import Found, UnknownError
 from skipping.indexing.parquet_reader import (
@@ -282,7 +283,8 @@ def _place(footer: pq.ParquetFile, column: TableColumn) -> Place:
         return place
     written = footer.metadata.metadata or {}
     zoned = b"org.apache.spark.version" not in written or b"org.apache.spark.timeZone" in written
-    if place.oldest is not None and column.type == "timestamp" and not zoned:
+    is_time = (element_type(column.type) or column.type) == "timestamp"
+    if place.oldest is not None and is_time and not zoned:
         # Spark rebased these in a time zone that it did not record: keep a day's distance.
         return replace(place, oldest=place.oldest + _DAY)
     return place

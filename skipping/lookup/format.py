@@ -20,7 +20,7 @@ from providers.predicate import (
     label,
     wildcards,
 )
-from providers.tuples import decode_tuple, part_types
+from providers.tuples import decode_tuple, element_type, part_types
 from providers.values import Value
 
 _SHOWN = 3  # maximum of keys, ranges or prefixes to show
@@ -28,11 +28,13 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 def format_leaf(leaf: Leaf, column: str, type: str) -> str:
-    """Format a leaf with its values; `type` is the column's Spark type.
+    """Format a leaf with its values; `type` is the column's Spark type, of an array if its elements
+    are tested.
 
     >>> format_leaf(Compare("", "<", 19_723), "day", "date")
     "day < '2024-01-01'"
     """
+    type = element_type(type) or type
     match leaf:
         case Compare(_, op, value):
             return f"{column} {op} {format_value(value, type)}"

@@ -437,6 +437,22 @@ def test_switch_days_are_those_of_spark(spark: SparkSession) -> None:
     assert _OLDEST["timestamp"] == rebase.lastSwitchJulianTs()
 
 
+def test_times_of_an_unknown_zone_keep_a_distance(tmp_path: Path) -> None:
+    from skipping.indexing.parquet_columns import _OLDEST
+    from skipping.indexing.spark_reader import _DAY, _place
+
+    utc = pa.timestamp("us", "UTC")
+    times = pa.table({"t": pa.array([0], utc), "l": pa.array([[0]], pa.list_(utc))})
+    columns = column("t", "timestamp"), column("l", "array<timestamp>")
+    for written, distance in ({}, 0), ({"org.apache.spark.timeZone": "UTC"}, 0), ({}, _DAY):
+        footer = {"org.apache.spark.version": "2.4.0", **written} if distance or written else {}
+        path = write(tmp_path / "old", times.replace_schema_metadata(footer))
+        places = [_place(pq.ParquetFile(path), each) for each in columns]
+        oldest = [getattr(place, "oldest", None) for place in places]
+        assert oldest in ([_OLDEST["timestamp"] + distance] * 2, [None] * 2)
+        assert oldest[0] is not None or not distance
+
+
 def test_int96_of_another_writer_is_unknown(tmp_path: Path) -> None:
     table = {"t": pa.array([MOMENT], pa.timestamp("us", "UTC"))}
     path = write(tmp_path / "f", table, use_deprecated_int96_timestamps=True)
