@@ -1,6 +1,5 @@
 package rewrite.jvm.scan;
 
-import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
@@ -24,17 +23,16 @@ public final class OwnScanStrategy extends SparkStrategy {
   }
 
   @Override public scala.collection.immutable.List<SparkPlan> apply(LogicalPlan plan) {
-    List<SparkPlan> own = new ArrayList<>();
     try {
       LogicalPlan leaf = plan;
       while (leaf instanceof Project || leaf instanceof Filter) leaf = leaf.children().head();
       if (ReportedScan.isIn(leaf)) {
-        own.add(
-            planLater(plan.transformUp(ScalaInterop.transformation(ReportedScan::restore))));
+        LogicalPlan own = plan.transformUp(ScalaInterop.transformation(ReportedScan::restore));
+        return ScalaInterop.asScala(List.of(planLater(own)));
       }
     } catch (Throwable failure) {
       Failures.forgive(failure); // then Spark plans the proxy, which reads the same
     }
-    return ScalaInterop.asScala(own);
+    return ScalaInterop.asScala(List.of());
   }
 }
