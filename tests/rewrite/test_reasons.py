@@ -269,7 +269,8 @@ def test_keys_that_spark_did_not_collect(spark: SparkSession) -> None:
 
 CONDITIONS = {
     "x > 1 OR m = 1": "m is not in the index",
-    "upper(pad) = 'X'": "upper(pad) = ?: no index can answer it",
+    "upper(pad) = 'X'": "pad ILIKE '%?%': pad is not in the index",
+    "reverse(pad) = 'X'": "reverse(pad) = ?: no index can answer it",
 }
 
 

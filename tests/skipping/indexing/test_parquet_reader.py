@@ -166,7 +166,7 @@ def test_values_are_those_spark_reads(
     ("expression", "type"),
     [
         ("INTERVAL '1' DAY", "interval day"),
-        ("ARRAY(1)", "array<int>"),
+        ("ARRAY(ARRAY(1))", "array<array<int>>"),
         ("MAP('a', 1)", "map<string,int>"),
         ("NAMED_STRUCT('a', 1)", "struct<a:int>"),
         ("PARSE_JSON('1')", "variant"),
