@@ -54,9 +54,9 @@ class Partitioning:
 class TableColumn:
     """A leaf column: its name, its identity (which survives a rename) and its Spark type.
 
-    `refusal` is the reason why its values cannot be indexed, or None; if it `has_elements`, those
-    of its elements can. `bounded`: the number of characters
-    (bytes) of a text bound that the table's log has for new files; None if it has no bounds.
+    `refusal` is the reason why its values cannot be indexed, or None; if it `has_elements`, these
+    can be. `bounded`: the number of characters (bytes) of a text bound that the table's log has for
+    new files; None if it has no bounds.
     `reads` are the columns that an `expression` reads, or the columns of a multi-column index.
     `read_as` is the Arrow type of the column in the rows of a scan, if it may differ: other engines
     compare this type.

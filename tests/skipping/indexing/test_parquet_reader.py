@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from providers.errors import TableError
 from providers.values import encode
-from skipping.indexing.parquet_columns import _has_ids
+from skipping.indexing.parquet_columns import Found, _has_ids
 from skipping.indexing.parquet_reader import Chunk, Unreadable, read_columns
 from skipping.spark_api import collect_arrow
 from skipping.tables import PhysicalColumn, TableColumn
@@ -444,13 +444,12 @@ def test_times_of_an_unknown_zone_keep_a_distance(tmp_path: Path) -> None:
     utc = pa.timestamp("us", "UTC")
     times = pa.table({"t": pa.array([0], utc), "l": pa.array([[0]], pa.list_(utc))})
     columns = column("t", "timestamp"), column("l", "array<timestamp>")
-    for written, distance in ({}, 0), ({"org.apache.spark.timeZone": "UTC"}, 0), ({}, _DAY):
-        footer = {"org.apache.spark.version": "2.4.0", **written} if distance or written else {}
+    version, zone = {"org.apache.spark.version": "2.4.0"}, {"org.apache.spark.timeZone": "UTC"}
+    for footer, distance in ((version, _DAY), (version | zone, 0)):
         path = write(tmp_path / "old", times.replace_schema_metadata(footer))
         places = [_place(pq.ParquetFile(path), each) for each in columns]
-        oldest = [getattr(place, "oldest", None) for place in places]
-        assert oldest in ([_OLDEST["timestamp"] + distance] * 2, [None] * 2)
-        assert oldest[0] is not None or not distance
+        oldest = [place.oldest for place in places if isinstance(place, Found)]
+        assert oldest == [_OLDEST["timestamp"] + distance] * 2
 
 
 def test_int96_of_another_writer_is_unknown(tmp_path: Path) -> None:
