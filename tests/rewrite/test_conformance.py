@@ -215,6 +215,8 @@ def test_conformance_10_and_11_refused_types(spark: SparkSession) -> None:
         s STRUCT<x: INT>, bin BINARY, ok BOOLEAN, d DATE) USING delta""")
     for column in ("c", "arr", "m", "s", "arr.element", "m.key"):
         for kind in EVERY_KIND:
+            if column == "arr" and kind in ("VALUE_LIST", "BLOOM_FILTER"):
+                continue  # these keep the elements
             with pytest.raises(SkippingError):
                 spark.sql(f"CREATE SKIPPING INDEX ON refused ({column} {kind})")
     spark.sql("ALTER TABLE refused SET TBLPROPERTIES ('delta.dataSkippingNumIndexedCols' = '0')")
