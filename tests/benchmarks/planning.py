@@ -2,7 +2,7 @@
 
 From the text to the executed plan, nothing is run: with skipping and without it, in turns. A
 condition on a table without an index; a star of twelve tables; chains (a snowflake in a row) of
-more and more tables.
+more and more tables, and of tables with more and more files, where the first plan reads bounds.
 
 Most of it is Delta reading its log, by jobs. On a busy machine look at the time of the processor
 instead, of the thread that plans: it has neither those jobs nor waits, nor what Python does.
@@ -22,13 +22,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tests.benchmarks.report import Timing, heading, interleaved, spread, table
-from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.session import benchmark_session, checkpoint
 
 __all__ = ["main"]
 
 DIMENSIONS = 11
 LENGTHS = (2, 4, 6, 8, 10, 12)
 FILES = 4
+MORE_FILES = (1_000, 100_000)
 ROWS = 4_000
 STEP = 4
 """How many times greater each table of a chain is than the next: so its keys are collected."""
@@ -65,6 +66,12 @@ def main(rounds: int = 9) -> None:
                 for a, b in pairwise(LENGTHS)
             )
             print(f"  added by each further table, ms of the processor: {grown}")
+        for files in MORE_FILES:
+            for n in range(max(LENGTHS)):
+                _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000, files)
+            heading("Chains of so many tables", files_a_table=f"{files:,}", rounds=rounds)
+            few_and_all = {str(n): {} for n in (min(LENGTHS), max(LENGTHS))}
+            _print(spark, few_and_all, partial(_chain, each=True), rounds)
 
 
 def _write(spark: SparkSession) -> None:
@@ -83,12 +90,13 @@ def _write(spark: SparkSession) -> None:
         _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000)
 
 
-def _link(spark: SparkSession, name: str, size: int) -> None:
+def _link(spark: SparkSession, name: str, size: int, files: int = FILES) -> None:
     """A table of which only the log is there, with bounds: nobody opens its files."""
     columns = ("k", "next", "a")
+    spark.sql(f"DROP TABLE IF EXISTS {name}")
     spark.sql(f"CREATE TABLE {name} ({', '.join(f'{c} BIGINT' for c in columns)}) USING delta")
     adds = []
-    for n in range(FILES):
+    for n in range(files):
         bounds = {
             "numRecords": size,
             "minValues": dict.fromkeys(columns, 100 * n),
@@ -102,6 +110,7 @@ def _link(spark: SparkSession, name: str, size: int) -> None:
     (location,) = (row.location for row in spark.sql(f"DESCRIBE DETAIL {name}").collect())
     log = Path(location.removeprefix("file:")) / "_delta_log"
     (log / f"{1:020}.json").write_text("\n".join(adds))
+    checkpoint(spark, location.removeprefix("file:"))
     spark.sql("REFRESH TABLE " + name)
 
 

@@ -43,8 +43,10 @@ import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.shims.Sessions;
+import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
+import rewrite.jvm.source.TableStatistics;
 
 /**
  * Prunes the scans of joins by what tables know of each other, before anything runs.
@@ -67,7 +69,6 @@ import rewrite.jvm.source.ScanSources;
  */
 record StaticJoins(PruningContext context) {
   private static final int MAX_ROUNDS = 4;
-  private static final int MAX_FILES = 20_000; // in each table
   private static final int MAX_VALUES = 1000;
   private static final int MAX_RANGES = 32;
 
@@ -142,8 +143,9 @@ record StaticJoins(PruningContext context) {
     ScanSource source;
     /** Never changed, but replaced: the planner reads it when the solver is late. */
     volatile Map<Edge, KeyValues> keys = Map.of();
-    List<String> files;
+    /** The locations of the files that remain; null: all of them. */
     Set<String> remaining;
+    boolean isLookedUp;
 
     /** `above` are the conditions directly above the scan. */
     Scan(LogicalPlan leaf, List<Expression> above) {
@@ -390,35 +392,38 @@ record StaticJoins(PruningContext context) {
       Map<Edge, KeyValues> all = new LinkedHashMap<>(edge.to.keys);
       all.put(edge, keys);
       Set<String> fewer = findRemaining(edge.to, all);
-      if (fewer.size() >= remaining(edge.to).size()) return false;
+      Set<String> before = remaining(edge.to);
+      int files = edge.to.source.files();
+      if (fewer == null || fewer.size() >= (before == null ? files : before.size())) return false;
       // Spark reads equal parts of a query once; with keys, each of them.
       int count = copies.count(edge.pruningSide);
-      if (count > 1 && fewer.size() * count > edge.to.files.size()) return false;
+      if (count > 1 && fewer.size() * count > files) return false;
       edge.to.keys = Collections.unmodifiableMap(all);
       edge.to.remaining = fewer;
       return true;
     }
 
     /** Whether comparing all files of a table costs more than a query should wait for its plan. */
-    private static boolean isLarge(Scan scan) throws Exception {
-      if (scan.files == null) scan.files = scan.source.locations();
-      return scan.files.size() > MAX_FILES;
+    private static boolean isLarge(Scan scan) {
+      return scan.source.files() > TableStatistics.MAX_FILES;
     }
 
     private Set<String> remaining(Scan scan) throws Exception {
-      if (scan.remaining == null) scan.remaining = findRemaining(scan, scan.keys);
+      if (!scan.isLookedUp) scan.remaining = findRemaining(scan, scan.keys);
+      scan.isLookedUp = true;
       return scan.remaining;
     }
 
-    /** Return the locations of the files that remain of a scan. */
+    /** Return the locations of the files that remain of a scan; null: all of them. */
     private Set<String> findRemaining(Scan scan, Map<Edge, KeyValues> keys) throws Exception {
-      Set<String> out = new HashSet<>(scan.files);
       List<KeyValues> sets = List.copyOf(keys.values());
-      if (!scan.conditions.isEmpty() || !sets.isEmpty()) {
-        out.removeAll(
-            scan.source.findPrunable(
-                context.statistics().lookUp(scan.source, scan.conditions, sets)));
-      }
+      if (scan.conditions.isEmpty() && sets.isEmpty()) return null;
+      FileCounter counter = context.statistics().lookUp(scan.source, scan.conditions, sets);
+      // To list them takes longer than all else.
+      Set<String> prunable = counter.prunesAny() ? scan.source.findPrunable(counter) : Set.of();
+      if (prunable.isEmpty()) return null;
+      Set<String> out = new HashSet<>(scan.source.locations());
+      out.removeAll(prunable);
       return out;
     }
 
@@ -431,7 +436,7 @@ record StaticJoins(PruningContext context) {
       if (ranges == null) return null;
       List<Object> mins = new ArrayList<>();
       List<Object> maxs = new ArrayList<>();
-      for (Range range : new HashSet<>(ranges)) {
+      for (Range range : ranges) {
         Object min = widen(edge.fromKey, column, range.min());
         Object max = widen(edge.fromKey, column, range.max());
         if (min == null || max == null) return null;

@@ -13,6 +13,8 @@ import java.util.function.Predicate;
 import java.util.stream.Collectors;
 import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.unsafe.types.UTF8String;
+import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.TopRows;
@@ -26,16 +28,26 @@ import rewrite.jvm.predicate.TopRows;
 public final class ColumnBounds {
   private static final Bounds NO_VALUE = new Bounds(null, null, null, null);
   private static final Bounds ANY_VALUE = new Bounds(null, null, null, null);
+  private static final UTF8String GREATEST =
+      UTF8String.fromString(Character.toString(Character.MAX_CODE_POINT));
 
   private final DataType type;
   private final Map<String, Bounds> files = new HashMap<>();
   private boolean hasBounds;
+  private List<Range> ranges;
 
   /** Those of a file, with the number of live rows, and at most of nulls among them; null: not
       known. */
   private record Bounds(Object lower, Object upper, Long rows, Long nulls) {
     boolean isBounded() {
       return this != NO_VALUE && this != ANY_VALUE;
+    }
+
+    /** Whether texts that are not valid may be above a bound: a log cuts "a\xff" to "a" and the
+        greatest character, which is less. */
+    boolean isOpen() {
+      return upper instanceof UTF8String max && max.contains(GREATEST)
+          || lower instanceof UTF8String min && min.contains(GREATEST);
     }
 
     boolean mayHaveNull() {
@@ -199,17 +211,25 @@ public final class ColumnBounds {
         file -> file == NO_VALUE || file.isBounded() && test.excludes(file.lower, file.upper));
   }
 
-  /** Returns the values of some files, except nulls, as a range for each file; null if one of the
+  /** Returns ranges that cover the values of all files, as `findRanges` does of some. */
+  synchronized List<Range> ranges() {
+    if (ranges == null) ranges = findRanges(files.keySet());
+    return ranges;
+  }
+
+  /** Returns ranges that cover the values of some files, except nulls, in order; null if one of the
       files may have any value. */
   List<Range> findRanges(Collection<String> locations) {
-    List<Range> out = new ArrayList<>();
+    Set<Range> found = new HashSet<>();
     for (String location : locations) {
       Bounds file = files.get(location);
       if (file == NO_VALUE) continue;
-      if (file == null || !file.isBounded()) return null;
-      out.add(new Range(file.lower, file.upper));
+      if (file == null || !file.isBounded() || file.isOpen()) return null;
+      found.add(new Range(file.lower, file.upper));
     }
-    return out;
+    return KeyRanges.of(
+            type, found.stream().map(Range::min).toList(), found.stream().map(Range::max).toList())
+        .ranges();
   }
 
   private Set<String> find(Predicate<Bounds> test) {

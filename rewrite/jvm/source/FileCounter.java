@@ -26,6 +26,11 @@ public final class FileCounter {
     this.prunedBy = new int[response.operands() + statistics.operands()];
   }
 
+  /** Whether some file of the table may be pruned; the listing may not have it. */
+  public boolean prunesAny() {
+    return response.prunesAny() || statistics.prunesAny();
+  }
+
   /** Returns the file's ordinal; -1: the index does not know it. */
   public int ordinal(String path, long size, String mark) {
     return response.ordinal(path, size, mark);

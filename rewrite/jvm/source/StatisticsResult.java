@@ -35,6 +35,10 @@ public final class StatisticsResult {
     return operands.get(i).dimension.equals(dimension);
   }
 
+  public boolean prunesAny() {
+    return !pruned.isEmpty();
+  }
+
   /** Whether a file has no matching row. */
   public boolean prunes(String location) {
     return pruned.contains(location);

@@ -16,7 +16,6 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
-import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
@@ -47,13 +46,10 @@ import rewrite.jvm.shims.Values;
  */
 public final class TableStatistics {
   /** The bounds of a table with more files are not read. */
-  private static final int MOST_FILES = 200000;
+  public static final int MAX_FILES = 200_000;
 
   /** Files whose bounds are cached, of the columns that were used last. */
-  private static final int CACHED_FILES = 1000000;
-
-  private static final UTF8String GREATEST =
-      UTF8String.fromString(Character.toString(Character.MAX_CODE_POINT));
+  private static final int CACHED_FILES = 2_000_000;
 
   private final IndexClient client;
   private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
@@ -165,8 +161,9 @@ public final class TableStatistics {
     return new FileCounter(response, ask(read, conditions, List.of(), keys));
   }
 
-  /** Returns the values of a column in some files, nulls aside, as the version that is read has them
-      in its partitions or bounds; null if a file may have any value. */
+  /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
+      version that is read has them in its partitions or bounds: ranges that cover them, in order;
+      null if a file may have any value. */
   public List<Range> findRanges(ScanSource read, Expression column, Collection<String> files)
       throws Exception {
     DataType type = column.dataType();
@@ -176,15 +173,11 @@ public final class TableStatistics {
     // Delta reads the text of a timestamp's partition in the time zone of the moment.
     ColumnBounds known = type instanceof TimestampType ? null : read.partitionValues(path);
     if (known == null) known = bounds(read, path);
-    List<Range> ranges = known == null ? null : known.findRanges(files);
-    return ranges == null || ranges.stream().anyMatch(TableStatistics::isOpen) ? null : ranges;
-  }
-
-  /** Whether texts that are not valid may be above a bound: a log cuts "a\xff" to "a" and the
-      greatest character, which is less. */
-  private static boolean isOpen(Range range) {
-    return range.max() instanceof UTF8String max && max.contains(GREATEST)
-        || range.min() instanceof UTF8String min && min.contains(GREATEST);
+    if (known == null) return null;
+    // The table format may have left out some of the version's files.
+    boolean areAll = files == null && known.size() == read.files();
+    if (areAll) return known.ranges();
+    return known.findRanges(files == null ? read.locations() : files);
   }
 
   private boolean isKnown(ScanSource read, Comparison test) {
@@ -372,7 +365,7 @@ public final class TableStatistics {
   /** Reads the bounds of columns, as far as the table has some. */
   private void read(ScanSource read, List<List<String>> paths) throws Exception {
     List<List<String>> some = paths.stream().filter(read::hasStatistics).toList();
-    if (some.isEmpty() || read.version() == null || read.files() > MOST_FILES) return;
+    if (some.isEmpty() || read.version() == null || read.files() > MAX_FILES) return;
     List<String> keys = new ArrayList<>();
     for (List<String> path : some) keys.add(key(read, path));
     List<ColumnBounds> found = read.bounds(some);
