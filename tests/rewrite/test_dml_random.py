@@ -312,7 +312,9 @@ def test_random_commands(
             return
         seen = newest(spark)
         versions = len(twins.versions("indexed"))
-        alike = twins.laid_out_alike()
+        # The index lets such a MERGE rewrite fewer files.
+        copies = any(each.when == "NOT MATCHED BY SOURCE" for each in command.clauses)
+        alike = twins.laid_out_alike() and not copies
         outcomes = []
         for table in NAMES:
             began = time.perf_counter()

@@ -5,17 +5,22 @@ import java.util.Collections;
 import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNull;
 import org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin$;
+import org.apache.spark.sql.catalyst.plans.FullOuter$;
 import org.apache.spark.sql.catalyst.plans.JoinType;
 import org.apache.spark.sql.catalyst.plans.LeftAnti$;
+import org.apache.spark.sql.catalyst.plans.LeftOuter$;
+import org.apache.spark.sql.catalyst.plans.RightOuter$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
@@ -31,6 +36,7 @@ import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.PlanSubqueries;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
+import rewrite.jvm.source.UnmatchedClauses;
 
 /**
  * Finds joins with a filtering side, whose keys tell which rows of the pruning side have a partner,
@@ -76,6 +82,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     try {
+      UnmatchedClauses clauses = ScanSources.unmatchedClauses(plan);
+      if (clauses != null) context.registry().register(clauses);
       if (isIncomplete(plan) || hasState(plan, true)) return plan;
       boolean isStatic = context.client().isOn() && SkippingConf.usesStaticKeys();
       LogicalPlan known = isStatic ? new StaticJoins(context).add(plan) : plan;
@@ -124,6 +132,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
         Collections.newSetFromMap(new IdentityHashMap<>());
     /** Existence joins whose keys are on scans together with the other operands of an OR. */
     private final Set<JoinType> united = new HashSet<>();
+    /** The clauses of a MERGE that writes changes, by the join of its table and source. */
+    private final Map<LogicalPlan, UnmatchedClauses> clauses = new IdentityHashMap<>();
     private final ReuseAnalysis copies;
 
     Pass(ReuseAnalysis copies) {
@@ -132,8 +142,9 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
     LogicalPlan visit(LogicalPlan plan) {
       if (plan instanceof RowLevelWrite command && !findsRows(command)) return plan;
+      if (plan instanceof MergeRows merge) addClauses(merge);
       LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
-      if (now instanceof Join join) now = prune(join);
+      if (now instanceof Join join) now = prune(join, clauses.get(plan));
       if (now instanceof Filter filter) now = prune(filter);
       if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
         now = TupleFilters.add(filter, context);
@@ -141,13 +152,24 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       return now.mapChildren(child -> filteringPlans.contains(child) ? child : visit(child));
     }
 
-    private LogicalPlan prune(Join join) {
+    private void addClauses(MergeRows merge) {
+      LogicalPlan join = merge.child();
+      while (join instanceof Project) join = join.children().head();
+      List<Expression> conditions =
+          ScalaInterop.asJava(merge.notMatchedBySourceInstructions()).stream()
+              .map(MergeRows.Instruction::condition)
+              .toList();
+      clauses.put(join, new UnmatchedClauses(List.of(), conditions));
+    }
+
+    /** `clauses` are those of a MERGE that has the join, or null. */
+    private LogicalPlan prune(Join join, UnmatchedClauses clauses) {
       EquiKeys keys = EquiKeys.of(join);
       if (keys.isEmpty()) noteNotIn(join);
       // The larger side first: the smaller one is the filtering side.
       boolean isLeft = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
-      Join pruned = pruneSide(join, keys, isLeft);
-      if (pruned == null) pruned = pruneSide(join, keys, !isLeft);
+      Join pruned = pruneSide(join, keys, isLeft, clauses);
+      if (pruned == null) pruned = pruneSide(join, keys, !isLeft, clauses);
       if (pruned != null) return pruned;
       // Spark takes the size of given rows for infinite: then the other side is the pruning side.
       if (!noteReasons(join, keys, isLeft)) noteReasons(join, keys, !isLeft);
@@ -210,23 +232,46 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
 
     private KeyPushdown pushdown(LogicalPlan pruningSide) {
-      return new KeyPushdown(context, copies, pruningSide);
+      return new KeyPushdown(context, copies, pruningSide, List.of());
+    }
+
+    /** Return the conditions under which a MERGE changes rows of a side that the join keeps without a
+        match; null if it may change any row, or it is no side that a MERGE changes. */
+    private List<Expression> findConditions(
+        UnmatchedClauses known, JoinType type, LogicalPlan plan, boolean isLeft) {
+      LogicalPlan scan = plan.collectLeaves().head();
+      UnmatchedClauses found = null;
+      if (known != null) {
+        boolean isTarget = isLeft && (type == LeftOuter$.MODULE$ || type == FullOuter$.MODULE$);
+        found = isTarget && KeyPushdown.isOfCommand(plan) ? known : null;
+      } else if (!isLeft && type == RightOuter$.MODULE$ && KeyPushdown.looksForFiles(plan)) {
+        found = context.registry().findClauses(scan);
+      }
+      if (found == null || found.conditions().isEmpty()) return null;
+      if (!found.changeAll()) return found.conditions();
+      ScanNotes.add(scan, "WHEN NOT MATCHED BY SOURCE may change any row");
+      return null;
     }
 
     /** Return the join with keys on the scans of one side; null if there are no keys. */
-    private Join pruneSide(Join join, EquiKeys keys, boolean isLeft) {
+    private Join pruneSide(
+        Join join, EquiKeys keys, boolean isLeft, UnmatchedClauses clauses) {
       JoinType type = join.joinType();
       LogicalPlan plan = isLeft ? join.left() : join.right();
       List<Candidate> candidates = findEqual(join, keys, isLeft);
       candidates.addAll(RangeJoins.of(join, isLeft));
+      List<Expression> alsoNeeded = findConditions(clauses, type, plan, isLeft);
       boolean isPruned = false;
       for (Candidate candidate : candidates) {
         Expression key = candidate.pruningKey();
         FilteringSide side = candidate.side();
         if (new SideCost(side).rejectReason(PlanSize.bytes(plan)) != null) continue;
         if (JoinTypes.keepsPartnerless(type)) side = side.requireExactRows();
-        KeyPushdown pushdown = pushdown(plan);
-        if (JoinTypes.canLose(type, isLeft)) {
+        KeyPushdown pushdown =
+            alsoNeeded == null
+                ? pushdown(plan)
+                : new KeyPushdown(context, copies, plan, alsoNeeded);
+        if (alsoNeeded != null || JoinTypes.canLose(type, isLeft)) {
           // In a MERGE that only inserts, a command looks for rows, but the table has no mark.
           KeyPushdown.Result result = pushdown.push(plan, key, side, type == LeftAnti$.MODULE$);
           plan = result.plan();

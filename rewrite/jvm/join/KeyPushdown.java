@@ -44,7 +44,8 @@ import rewrite.jvm.source.ScanSources;
  * Takes the filter "this expression has one of the keys" from a join down to the scans.
  *
  * <p>It passes operators that neither change the key nor combine rows with different keys. Other
- * operators end the walk, with the reason in explain.
+ * operators end the walk, with the reason in explain. Files with rows that meet one of the conditions
+ * `alsoNeeded` stay.
  *
  * <pre>
  *   before                          after (keys of d for f.k)
@@ -54,7 +55,9 @@ import rewrite.jvm.source.ScanSources;
  *                                         +- Relation f
  * </pre>
  */
-record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide) {
+record KeyPushdown(
+    PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide,
+    List<Expression> alsoNeeded) {
   /** Tables in a row through which keys go on. By each key there is another way, and a long chain
       has very many ways. */
   private static final int MAX_HOPS = 2;
@@ -179,9 +182,22 @@ record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pru
     return pushIntoChild(project, mapKey(key, columns), isMarked ? path.belowMark() : path);
   }
 
-  private static boolean isOfCommand(LogicalPlan plan) {
+  static boolean isOfCommand(LogicalPlan plan) {
     List<LogicalPlan> leaves = ScalaInterop.asJava(plan.collectLeaves());
     return leaves.size() == 1 && ScanSources.isOfCommand(leaves.get(0));
+  }
+
+  /** Whether a MERGE looks for files in a plan of its table, before it reads these again. */
+  static boolean looksForFiles(LogicalPlan plan) {
+    return isOfCommand(plan)
+        && plan.exists(
+            node ->
+                node instanceof Project project
+                    && ScalaInterop.asJava(project.projectList()).stream()
+                        .anyMatch(
+                            column ->
+                                column instanceof Alias alias
+                                    && alias.child() instanceof InputFileName));
   }
 
   /** Whether a column identifies rows for a MERGE, whatever its values. */
@@ -388,7 +404,7 @@ record KeyPushdown(PruningContext context, ReuseAnalysis copies, LogicalPlan pru
       for (FilteringSide candidate : candidates) {
         reason = cost.rejectReason(candidate, count);
         if (reason != null) continue;
-        Expression keys = cost.createFilter(candidate, count);
+        Expression keys = cost.createFilter(candidate, count, alsoNeeded);
         Filter now =
             filter == null
                 ? new Filter(keys, scan)

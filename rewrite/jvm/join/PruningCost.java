@@ -4,6 +4,8 @@ import java.math.BigInteger;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.KeySource;
@@ -128,14 +130,20 @@ final class PruningCost {
         : context.feedback().rejectReason(shape(side, copies), overhead(side), copies);
   }
 
-  /** Return the dynamic pruning expression; registers its source. */
-  Expression createFilter(FilteringSide side, int copies) {
+  /** Return the dynamic pruning expression; registers its source. `alsoNeeded` are conditions of rows
+      that are needed without a partner. */
+  Expression createFilter(FilteringSide side, int copies, List<Expression> alsoNeeded) {
     KeySource source =
         KeySource.of(
             side.name(), shape(side, copies), overhead(side), copies, side.nonRepeatableReason(),
-            side.join(), side.isBroadcast());
-    return side.keys()
-        .createFilter(key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
+            side.join(), side.isBroadcast(), alsoNeeded);
+    Expression filter =
+        side.keys()
+            .createFilter(
+                key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
+    return alsoNeeded.isEmpty() || Conditions.isAside(filter)
+        ? filter
+        : new Or(Literal$.MODULE$.TrueLiteral(), filter);
   }
 
   private static String overhead(FilteringSide side) {

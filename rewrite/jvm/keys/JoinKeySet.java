@@ -53,7 +53,10 @@ public final class JoinKeySet implements KeyValues {
   private JoinKeySet(InSubqueryExec filter, boolean isAside, KeySource source) {
     this.filter = filter;
     this.source = source;
-    this.form = !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
+    this.form =
+        TupleRow.isRow(filter.child()) ? Form.TUPLE
+        : isAside && filter.child().dataType() instanceof StructType ? Form.RANGE
+        : Form.VALUE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
@@ -76,7 +79,11 @@ public final class JoinKeySet implements KeyValues {
           "Spark does not broadcast it, and reading it a second time costs too much");
     }
     KeySource source = registry.find(filter.exprId());
-    JoinKeySet set = new JoinKeySet(filter, Conditions.isAside(condition), source);
+    boolean isAside = Conditions.isAside(condition);
+    JoinKeySet set = new JoinKeySet(filter, isAside, source);
+    if (isAside && set.form == Form.VALUE && !source.isRegistered()) {
+      return new JoinKeySet("it is not known which other rows the command needs");
+    }
     return source.nonRepeatableReason() == null || set.canCollect()
         ? set
         : new JoinKeySet(set.describeOtherRows());
@@ -155,7 +162,8 @@ public final class JoinKeySet implements KeyValues {
   /** Whether the keys also filter rows. They do not if an expression would be evaluated, which may
       fail on a row that never gets to the join. */
   public boolean dropsRows() {
-    return values() != null && !keepsRows && Conditions.path(Inversion.column(column())) != null;
+    return values() != null && !keepsRows && source.alsoNeeded().isEmpty()
+        && Conditions.path(Inversion.column(column())) != null;
   }
 
   public boolean isAvailable() {

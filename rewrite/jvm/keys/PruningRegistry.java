@@ -6,8 +6,10 @@ import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.predicate.Conditions;
+import rewrite.jvm.source.UnmatchedClauses;
 
 /**
  * The sources of the dynamic pruning expressions that JoinPruningRule put into plans.
@@ -21,6 +23,8 @@ public final class PruningRegistry {
   private static final int CAPACITY = 10_000;
 
   private final Map<ExprId, KeySource> sources = new RecentMap<>(CAPACITY);
+  /** Those of the MERGE that was planned last: Spark runs it in the thread that plans it. */
+  private final ThreadLocal<UnmatchedClauses> clauses = new ThreadLocal<>();
 
   /**
    * Register a source, and return the id for its expression.
@@ -41,6 +45,20 @@ public final class PruningRegistry {
     if (source != null) return source;
     boolean isRepeatable = !id.jvmId().equals(NON_REPEATABLE);
     return KeySource.unknown(isRepeatable ? null : "rows that may be others");
+  }
+
+  /** Register the clauses of a MERGE that is about to run in this thread. */
+  public void register(UnmatchedClauses found) {
+    clauses.set(found);
+  }
+
+  /** Return the clauses of the MERGE in this thread if a scan reads its table; else null. */
+  public UnmatchedClauses findClauses(LogicalPlan scan) {
+    UnmatchedClauses found = clauses.get();
+    return found != null && !scan.output().isEmpty()
+            && found.has(scan.output().head().exprId())
+        ? found
+        : null;
   }
 
   /** Whether a condition of a logical plan is a registered dynamic pruning expression. */

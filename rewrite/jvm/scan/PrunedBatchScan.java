@@ -157,7 +157,8 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
 
   /** Returns the keys by which the reader skips row groups. */
   private List<JoinKeySet> rowKeys() {
-    return filtersRows ? pruning.keys() : List.of();
+    if (!filtersRows) return List.of();
+    return pruning.keys().stream().filter(set -> set.source().alsoNeeded().isEmpty()).toList();
   }
 
   @Override public StructType readSchema() {

@@ -3,13 +3,16 @@ package rewrite.jvm.scan;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.ScalarSubquery;
 import org.apache.spark.sql.execution.SparkPlan;
+import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.keys.JoinKeySet;
@@ -41,6 +44,8 @@ public final class ScanPruning {
   private final List<TopRows> tops;
   private final Composites composites;
   private LookupResponse response; // null before the lookup
+  /** The locations of the only files that keys may prune; null: all. */
+  private Set<String> candidates;
   private StatisticsResult own = new StatisticsResult();
   private Map<String, Object> counts;
   private boolean hasFeedback;
@@ -111,7 +116,35 @@ public final class ScanPruning {
     List<KeyValues> sets = new ArrayList<>(staticKeys);
     sets.addAll(keys);
     own = statistics.ask(read, all, late, sets);
+    candidates = findCandidates();
     response = findPrunable(all);
+  }
+
+  /** Returns the locations of the only files that keys may prune, because a command also needs those
+      with rows that meet some conditions; null: all. */
+  private Set<String> findCandidates() {
+    Set<String> out = null;
+    for (JoinKeySet set : keys) {
+      for (Expression condition : set.source().alsoNeeded()) {
+        Set<String> without = findExcluded(condition);
+        if (out == null) out = without;
+        out.retainAll(without);
+      }
+    }
+    return out;
+  }
+
+  /** Returns the locations of files without rows that meet a condition. */
+  private Set<String> findExcluded(Expression condition) {
+    List<Expression> conditions = Conditions.conjuncts(condition);
+    Set<String> out = new HashSet<>();
+    try {
+      out.addAll(read.findPrunable(statistics.lookUp(read, conditions, List.of())));
+      out.addAll(read.findExcluded(condition));
+    } catch (Throwable failure) {
+      Failures.passOn(failure);
+    }
+    return out;
   }
 
   private LookupResponse findPrunable(List<Expression> filters) {
@@ -181,7 +214,7 @@ public final class ScanPruning {
   FileCounter createCounter(Collection<String> locations) {
     if (!tops.isEmpty() && !isOrdered) statistics.add(own, read, tops, locations);
     isOrdered = true;
-    return new FileCounter(response, own);
+    return new FileCounter(response, own, candidates);
   }
 
   /** Takes the counts of all files. */

@@ -1,6 +1,7 @@
 package rewrite.jvm.source;
 
 import java.util.List;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 
@@ -8,6 +9,7 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 public final class DeltaFormat implements TableFormat {
   private static final String QUERY = "PreparedDeltaFileIndex";
   private static final String COMMAND = "TahoeBatchFileIndex";
+  private static final String MERGE = "MergeIntoCommand";
 
   @Override public boolean isFormat(FileIndex index) {
     return isQuery(index) || isOfCommand(index);
@@ -23,6 +25,12 @@ public final class DeltaFormat implements TableFormat {
 
   @Override public boolean isOfCommand(FileIndex index) {
     return index.getClass().getSimpleName().equals(COMMAND);
+  }
+
+  @Override public UnmatchedClauses unmatchedClauses(LogicalPlan command) {
+    return command.getClass().getSimpleName().equals(MERGE)
+        ? DeltaMerge.unmatchedClauses(command)
+        : null;
   }
 
   @Override public void addSizes(FileIndex index, List<SizeStep> steps) {

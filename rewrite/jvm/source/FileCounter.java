@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.Protocol;
@@ -12,6 +13,7 @@ import rewrite.jvm.bridge.Protocol;
 public final class FileCounter {
   private final LookupResponse response;
   private final StatisticsResult statistics;
+  private final Set<String> candidates;
   private final int[] prunedBy; // files for each operand: those of the index, then statistics
   private final Map<String, Integer> foreign = new TreeMap<>();
   private int total;
@@ -21,6 +23,13 @@ public final class FileCounter {
   private long prunedBytes;
 
   public FileCounter(LookupResponse response, StatisticsResult statistics) {
+    this(response, statistics, null);
+  }
+
+  /** `candidates` are the locations of the only files that may be pruned; null: all. */
+  public FileCounter(
+      LookupResponse response, StatisticsResult statistics, Set<String> candidates) {
+    this.candidates = candidates;
     this.response = response;
     this.statistics = statistics;
     this.prunedBy = new int[response.operands() + statistics.operands()];
@@ -46,6 +55,7 @@ public final class FileCounter {
       if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) prunedBy[i]++;
     }
     if (!response.prunes(ordinal) && !statistics.prunes(location)) return false;
+    if (candidates != null && !candidates.contains(location)) return false;
     pruned++;
     prunedBytes += size;
     return true;

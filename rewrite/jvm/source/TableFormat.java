@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -61,6 +62,11 @@ public interface TableFormat {
   /** Whether a command looks in these files for the rows that it changes. */
   default boolean isOfCommand(FileIndex index) {
     return false;
+  }
+
+  /** The clauses of a MERGE that change rows of its table without a match; null for other plans. */
+  default UnmatchedClauses unmatchedClauses(LogicalPlan command) {
+    return null;
   }
 
   /** Whether a scan has taken conditions into itself that leave out rows. */

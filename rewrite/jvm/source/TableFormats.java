@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.ServiceLoader;
 import java.util.function.Predicate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
@@ -37,6 +38,19 @@ public final class TableFormats {
   /** The format of a connector's partition; as above. */
   static TableFormat of(InputPartition partition) {
     return find(format -> format.isFormat(partition));
+  }
+
+  /** The clauses of a MERGE that change rows without a match; null for other plans. */
+  static UnmatchedClauses unmatchedClauses(LogicalPlan command) {
+    for (TableFormat each : formats) {
+      try {
+        UnmatchedClauses found = each.unmatchedClauses(command);
+        if (found != null) return found;
+      } catch (Throwable failure) {
+        Failures.forgive(failure); // the command reads all files
+      }
+    }
+    return null;
   }
 
   private static TableFormat find(Predicate<TableFormat> isFormat) {

@@ -42,9 +42,24 @@ COMMANDS = {
         WHEN NOT MATCHED THEN INSERT (id, k, pad) VALUES (k, k, v)""",
         1,
     ),
-    "merge, not matched by source": (
+}
+# Those that also change rows without a match: a command that replaces files needs all of them.
+UNMATCHED = {
+    "a condition": (
         f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k = s.k WHEN MATCHED THEN DELETE
         WHEN NOT MATCHED BY SOURCE AND t.k = 7 THEN UPDATE SET pad = 'z'""",
+        2,
+    ),
+    "several clauses": (
+        f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k = s.k WHEN MATCHED THEN UPDATE SET pad = v
+        WHEN NOT MATCHED THEN INSERT (id, k, pad) VALUES (k, k, v)
+        WHEN NOT MATCHED BY SOURCE AND t.s = 's12' AND t.id > 20 THEN DELETE
+        WHEN NOT MATCHED BY SOURCE AND t.m = 5 THEN UPDATE SET pad = 'z'""",
+        3,
+    ),
+    "any row": (
+        f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k = s.k WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED BY SOURCE THEN UPDATE SET pad = 'z'""",
         FILES,
     ),
 }
@@ -85,7 +100,9 @@ def test_commands_look_into_files_with_their_rows(
     make_table(spark, "t", ROWS, INDEX, properties=properties)
     make_table(spark, "twin", ROWS, properties=properties)
     before = {name: last(spark, name)[0] for name in ("t", "twin")}
-    for command, (statement, files) in COMMANDS.items():
+    replaces = mode == "copy-on-write"
+    unmatched = {c: (s, FILES if replaces else n) for c, (s, n) in UNMATCHED.items()}
+    for command, (statement, files) in {**COMMANDS, **unmatched}.items():
         with settings(spark, {"spark.sql.adaptive.enabled": adaptive}):
             found = looks(spark, statement)
             with settings(spark, {ENABLED: "false"}):

@@ -1,0 +1,26 @@
+package rewrite.jvm.source;
+
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.delta.commands.MergeIntoCommand;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/** The MERGE of Delta. Loaded only where Delta is. */
+final class DeltaMerge {
+  private DeltaMerge() {}
+
+  static UnmatchedClauses unmatchedClauses(LogicalPlan command) {
+    if (!(command instanceof MergeIntoCommand merge)) return null;
+    List<Expression> conditions =
+        ScalaInterop.asJava(merge.notMatchedBySourceClauses()).stream()
+            .map(
+                clause ->
+                    clause.condition().isDefined()
+                        ? clause.condition().get()
+                        : Literal$.MODULE$.TrueLiteral())
+            .toList();
+    return new UnmatchedClauses(ScalaInterop.asJava(merge.target().output()), conditions);
+  }
+}
