@@ -72,7 +72,7 @@ def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path
 
     one = run(names[0], folder=tmp_path)
     assert one.returncode == 0, one.stderr
-    assert "[1/1] delta.`file:" in one.stdout
+    assert "[1/1] delta.`/" in one.stdout
     assert "1 files, covers version 1" in one.stdout
     assert [len(index.pending()) for index in indexes] == [0, 1]
 
@@ -80,6 +80,6 @@ def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path
     (tmp_path / "a").rename(tmp_path / "gone")
     everything = run("--all", folder=tmp_path)
     assert everything.returncode == 1
-    assert "[2/2] delta.`file:" in everything.stdout
+    assert "[2/2] delta.`/" in everything.stdout
     assert "cannot open table delta.`file:" in everything.stderr
     assert len(indexes[1].pending()) == 0
