@@ -1,4 +1,4 @@
-"""Define the arguments of `file-skipping`. This imports little, so `--help` is fast."""
+"""Define the arguments of `file-skipping`. This module imports no command."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGE = "lakehouse-file-skipping"
+STORE = "spark.skipping.store"
 SHELLS = ("bash", "zsh", "tcsh")
 
 _EPILOG = """\
@@ -83,6 +84,13 @@ def create_parser(prog: str) -> argparse.ArgumentParser:
     for command in commands.choices.values():
         command.set_defaults(subparser=command)  # reports wrong arguments with its own usage
     return parser
+
+
+def find_spark_option(given: argparse.Namespace) -> str | None:
+    """Return the first option that only a Spark session has; None if there is none."""
+    keys = sorted(each.partition("=")[0] for each in given.conf)
+    others = [key for key in keys if key != STORE]
+    return others[0] if others else ("--formats" if given.formats else None)
 
 
 def _add_table(parser: argparse.ArgumentParser, **options: str) -> None:

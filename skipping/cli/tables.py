@@ -11,8 +11,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from providers.errors import TableError
+from skipping.cli.arguments import STORE, find_spark_option
 from skipping.cli.session import start_session
-from skipping.config.settings import PREFIX, Settings
+from skipping.config.settings import Settings
 from skipping.index import SkippingIndex
 from skipping.model.definition import Definition
 from skipping.model.identifiers import is_same_name, name_parts, qualify_name
@@ -25,8 +26,6 @@ from skipping.stores import IndexStore, list_definitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_STORE = f"{PREFIX}store"
 
 
 class Tables(Protocol):
@@ -103,7 +102,9 @@ class LocalTables:
             return None
         if format == "iceberg":
             catalog = name_parts(definition.name)[0]
-            return f"PyIceberg is not configured for the catalog {catalog}: configure it, or use Spark"
+            return (
+                f"PyIceberg is not configured for the catalog {catalog}: configure it, or use Spark"
+            )
         return f"only Spark can open tables of the format {format}"
 
     def has_name(self, definition: Definition, name: str) -> bool:
@@ -167,9 +168,9 @@ def open_tables(
     """
     conf = dict(each.split("=", 1) for each in given.conf)
     if given.store is not None:
-        conf[_STORE] = given.store
+        conf[STORE] = given.store
     settings = Settings.of_environment(os.environ)
-    settings = replace(settings, store=conf.get(_STORE) or settings.store)
+    settings = replace(settings, store=conf.get(STORE) or settings.store)
     without = getattr(given, "without_spark", False)
     if without or not (needs_spark or _wants_spark(given, conf, settings)):
         tables = LocalTables(settings, environment_store(settings))
@@ -186,13 +187,6 @@ def list_indexes(store: IndexStore) -> list[Definition]:
     """Return the definitions that are not dropped, sorted by name."""
     definitions = [d.value for d in list_definitions(store) if not d.value.dropped]
     return sorted(definitions, key=lambda definition: definition.name)
-
-
-def find_spark_option(given: argparse.Namespace) -> str | None:
-    """Return the first option that only a Spark session has; None if there is none."""
-    keys = sorted(each.partition("=")[0] for each in given.conf)
-    others = [key for key in keys if key != _STORE]
-    return others[0] if others else ("--formats" if given.formats else None)
 
 
 def spark_name(name: str) -> str:

@@ -45,7 +45,8 @@ def configured_catalogs() -> frozenset[str]:
 def open_iceberg(catalog: str, identifier: tuple[str, ...]) -> PyIceberg:
     """Load a table of a configured catalog; raise TableError if that fails."""
     try:
-        return load_catalog(catalog).load_table(identifier)
+        properties = Config().get_catalog_config(catalog) or {}
+        return load_catalog(catalog, **properties).load_table(identifier)  # type: ignore[arg-type]
     except Exception as error:  # each catalog's client has errors of its own
         name, reason = sql_name([catalog, *identifier]), hide_passwords(first_line(error))
         raise TableError(f"cannot open table {name} with PyIceberg: {reason}") from error
