@@ -87,7 +87,7 @@ def create_parser(prog: str) -> argparse.ArgumentParser:
 
 
 def find_spark_option(given: argparse.Namespace) -> str | None:
-    """Return the first option that only a Spark session has; None if there is none."""
+    """Return the first option that only a Spark session has, or None."""
     keys = sorted(each.partition("=")[0] for each in given.conf)
     others = [key for key in keys if key != STORE]
     return others[0] if others else ("--formats" if given.formats else None)

@@ -113,7 +113,7 @@ def _run_each(
         obstacle = tables.find_obstacle(definition)
         if obstacle is None:
             name = shown_name(definition.name)
-            work.append((name, partial(tables.open_stored, definition)))
+            work.append((name, partial(tables.open_definition, definition)))
         else:
             output.warn(f"skipped {shown_name(definition.name)}: {obstacle}")
     records: list[Mapping[str, Any]] = []

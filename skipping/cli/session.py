@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pkgutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from providers.errors import SessionError, SkippingError
@@ -23,6 +24,7 @@ def start_session(
         require_spark()
         from pyspark.sql import SparkSession
 
+        silence_query_errors()
         builder = SparkSession.builder.appName("file-skipping")
         if quiet:
             builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -35,6 +37,14 @@ def start_session(
         yield spark
     finally:
         spark.stop()
+
+
+def silence_query_errors() -> None:
+    """Stop PySpark from logging a query's error as JSON, because the command prints the error."""
+    with suppress(ModuleNotFoundError):  # Spark 3.5 does not log it
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def resolve_above(name: str) -> Any:

@@ -42,7 +42,7 @@ class Tables(Protocol):
     def open(self, name: str) -> SkippingIndex:
         """Open the index of a table that the user names; raise SkippingError."""
 
-    def open_stored(self, definition: Definition) -> SkippingIndex:
+    def open_definition(self, definition: Definition) -> SkippingIndex:
         """Open an index of the store; raise SkippingError."""
 
     def find_obstacle(self, definition: Definition) -> str | None:
@@ -63,7 +63,7 @@ class SparkTables:
         """See `Tables`."""
         return SkippingIndex.on(self.spark, spark_name(name), store=self.store)
 
-    def open_stored(self, definition: Definition) -> SkippingIndex:
+    def open_definition(self, definition: Definition) -> SkippingIndex:
         """See `Tables`."""
         from skipping.sources.stored import stored_name
 
@@ -91,7 +91,7 @@ class LocalTables:
         """See `Tables`."""
         return SkippingIndex.on(self._find_source(name)(), store=self.store)
 
-    def open_stored(self, definition: Definition) -> SkippingIndex:
+    def open_definition(self, definition: Definition) -> SkippingIndex:
         """See `Tables`."""
         return SkippingIndex.on(self._open_root(definition), store=self.store)
 
@@ -120,7 +120,7 @@ class LocalTables:
         """Return whether the table can be opened without Spark, as far as its name tells."""
         if _is_iceberg_name(name):
             return True
-        if not _is_path(name) and (stored := self._find_stored(name)):
+        if not _is_path(name) and (stored := self._find_definition(name)):
             return stored.table.format != "delta" or _has_delta_rs()
         if not _is_path(name) and not os.path.isdir(name):
             return False
@@ -131,7 +131,7 @@ class LocalTables:
         if not _is_path(name):
             if _is_iceberg_name(name):
                 return lambda: iceberg_name_source(name)
-            if stored := self._find_stored(name):
+            if stored := self._find_definition(name):
                 return lambda: self._open_root(stored)
             if not os.path.isdir(name):
                 raise TableError(
@@ -143,7 +143,7 @@ class LocalTables:
         folder = folder_path(path)
         return lambda: delta_path_source(path) if folder is None else folder_source(folder)
 
-    def _find_stored(self, name: str) -> Definition | None:
+    def _find_definition(self, name: str) -> Definition | None:
         found = [d for d in list_indexes(self.store) if self.has_name(d, name)]
         if len(found) != 1:  # anyone with write access to the store can choose names
             return None

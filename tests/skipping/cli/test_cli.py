@@ -282,7 +282,7 @@ class TestSparkIsStarted:
 
 class TestPyIceberg:
     @pytest.fixture
-    def configured(
+    def iceberg_table(
         self, catalog: SqlCatalog, tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> str:
         """A table of a catalog in PyIceberg's configuration."""
@@ -297,16 +297,16 @@ class TestPyIceberg:
         return "own.db.t"
 
     def test_a_table_is_opened_by_its_catalog_name(
-        self, run: Run, configured: str, sessions: list[dict[str, str]]
+        self, run: Run, iceberg_table: str, sessions: list[dict[str, str]]
     ) -> None:
-        assert document(run("describe", configured, "--json"))["table"] == configured
-        assert document(run("verify", configured, "--where", "k = 2", "--json"))["opened"] == 1
+        assert document(run("describe", iceberg_table, "--json"))["table"] == iceberg_table
+        assert document(run("verify", iceberg_table, "--where", "k = 2", "--json"))["opened"] == 1
         assert run("refresh", "--all", "--without-spark")[1].startswith("[1/1] own.db.t: 0 files")
-        assert document(run("vacuum", configured, "--json"))["indexes"][0]["removed"] == 0
+        assert document(run("vacuum", iceberg_table, "--json"))["indexes"][0]["removed"] == 0
         assert sessions == []
 
     def test_a_missing_table_and_an_unreachable_catalog(
-        self, run: Run, configured: str, monkeypatch: pytest.MonkeyPatch
+        self, run: Run, iceberg_table: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         code, _, err = run("describe", "own.db.u")
         assert code == 1
@@ -317,7 +317,7 @@ class TestPyIceberg:
         assert len(err.splitlines()) == 1
         assert "secret" not in err
 
-    def test_a_catalog_that_is_not_configured(self, run: Run, configured: str) -> None:
+    def test_a_catalog_that_is_not_configured(self, run: Run, iceberg_table: str) -> None:
         code, _, err = run("describe", "lake.db.t", "--without-spark")
         assert code == 1
         assert "a table of a catalog that PyIceberg is configured for" in err

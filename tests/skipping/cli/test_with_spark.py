@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.cli import tables
+from skipping.cli.session import silence_query_errors
 
 
 @pytest.fixture
@@ -56,4 +58,13 @@ def test_the_commands_in_a_session(table: Path, capsys: pytest.CaptureFixture[st
     assert run("refresh", f"delta.`{table}`")["indexes"][0]["added"] == 0
     assert run("vacuum", table, "--spark")["failed"] == 0
     assert main(["verify", f"delta.`{table}`", "--where", "nothing = 1", "--spark"]) == 1
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith("error: AnalysisException: ")
+
+
+def test_query_errors_are_not_logged_as_json() -> None:
+    logger = pytest.importorskip("pyspark.logger").PySparkLogger.getLogger("SQLQueryContextLogger")
+    level = logger.level
+    silence_query_errors()
+    assert not logger.isEnabledFor(logging.ERROR)
+    logger.setLevel(level)
