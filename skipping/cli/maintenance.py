@@ -14,7 +14,7 @@ from skipping.cli.output import Output, print_error
 from skipping.cli.tables import Tables, list_indexes, open_tables
 from skipping.config.settings import Settings
 from skipping.index import SkippingIndex
-from skipping.indexing.vacuum import erase_dropped
+from skipping.indexing.vacuum import erase_indexes
 from skipping.model.identifiers import shown_name
 from skipping.sources.environment import environment_objects
 from skipping.stores.copy import copy
@@ -32,7 +32,7 @@ def vacuum(given: argparse.Namespace, output: Output) -> int:
     """Remove entries that no version of a table needs, and dropped indexes."""
     with open_tables(given, given.tables) as tables:
         if given.all:
-            erase_dropped(tables.store, lambda definition: True)
+            erase_indexes(tables.store, lambda definition: True)
         return _run_each(tables, given.tables, output, partial(_vacuum, tables))
 
 
@@ -87,7 +87,7 @@ def _refresh(name: str, open: _Open) -> tuple[dict[str, Any], str]:
 
 
 def _vacuum(tables: Tables, name: str, open: _Open) -> tuple[dict[str, Any], str]:
-    erased = erase_dropped(tables.store, lambda definition: tables.has_name(definition, name))
+    erased = erase_indexes(tables.store, lambda definition: tables.has_name(definition, name))
     try:
         removed = open().vacuum()
     except (TableError, DefinitionError):

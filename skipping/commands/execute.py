@@ -26,7 +26,7 @@ from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
 from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
 from skipping.indexing.describe import summarize
-from skipping.indexing.vacuum import erase_dropped
+from skipping.indexing.vacuum import erase_indexes
 from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition
 from skipping.model.identifiers import (
@@ -416,7 +416,7 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualify_name(spark, table)
-    erased = erase_dropped(store, lambda definition: is_same_name(definition.name, name))
+    erased = erase_indexes(store, lambda definition: is_same_name(definition.name, name))
     try:
         SkippingIndex.on(spark, sql_name(table)).vacuum()
     except (TableError, DefinitionError):

@@ -26,8 +26,8 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     return len(ordinals)
 
 
-def erase_dropped(store: IndexStore, is_wanted: Callable[[Definition], bool]) -> int:
-    """Erase the dropped indexes for which `is_wanted` is true; return their number."""
+def erase_indexes(store: IndexStore, is_wanted: Callable[[Definition], bool]) -> int:
+    """Erase dropped indexes for which `is_wanted` is true; return their number."""
     dropped = [d.value for d in list_definitions(store) if d.value.dropped and is_wanted(d.value)]
     for definition in dropped:
         store.erase(definition.index)
