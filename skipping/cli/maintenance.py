@@ -121,12 +121,12 @@ def _run_each(
     for n, (name, open) in enumerate(work, start=1):
         try:
             record, text = run(name, open)
+            records.append({**record, "error": None})
             output.report(f"[{n}/{len(work)}] {text}")
         except SkippingError as error:
             failed += 1
-            record = {"table": name, "error": str(error)}
+            records.append({"table": name, "error": str(error)})
             print_error(f"[{n}/{len(work)}] {name}: {error}")
-        records.append({"error": None, **record})
     if output.json:
         output.show({"indexes": records, "failed": failed}, "")
     return 1 if failed else 0
