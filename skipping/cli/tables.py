@@ -110,9 +110,8 @@ class LocalTables:
     def has_name(self, definition: Definition, name: str) -> bool:
         """See `Tables`."""
         if _is_path(name) or os.path.isdir(name):
-            path = name_parts(name)[-1] if "`" in name else name
-            root = definition.table.root.removeprefix("file:")
-            return root == (os.path.abspath(path) if os.path.isdir(path) else path.rstrip("/"))
+            path = _absolute(name_parts(name)[-1] if "`" in name else name).rstrip("/")
+            return definition.table.root.removeprefix("file:") == path.removeprefix("file:")
         wanted, parts = _fold(name), _fold(definition.name)
         return parts in (wanted, ["spark_catalog", *wanted], ["spark_catalog", "default", *wanted])
 

@@ -377,16 +377,16 @@ class TestRefreshAndVacuum:
         )
         assert document(run("describe", parquet, "--json"))["files"] == "2"
 
-    @pytest.mark.parametrize("all", [True, False])
+    @pytest.mark.parametrize("name", ["--all", "{}", "file:{}/", "parquet.`{}`"])
     def test_vacuum_erases_dropped_indexes(
-        self, run: Run, parquet: Path, delta: Path, address: str, all: bool
+        self, run: Run, parquet: Path, delta: Path, address: str, name: str
     ) -> None:
         SkippingIndex.on(parquet, store=address).drop()
         assert run("vacuum", delta)[0] == 0
         assert len(list_definitions(open_store(address))) == 2
-        code, out, _ = run("vacuum", "--all" if all else parquet)
+        code, out, _ = run("vacuum", name.format(parquet))
         assert code == 0
-        assert all or "removed 0 entries and 1 dropped indexes" in out
+        assert name == "--all" or "removed 0 entries and 1 dropped indexes" in out
         (left,) = list_definitions(open_store(address))
         assert left.value.table.format == "delta"
         assert run("vacuum", parquet)[0] == 1, "it has no index, dropped or not"
