@@ -1,6 +1,4 @@
 # make help is the manual.
-# Where the tests leave the notebooks that they ran, for the site.
-export EXECUTED_NOTEBOOKS := $(CURDIR)/build/notebooks
 # Without stored bytecode each process compiles all tests and rewrites their asserts again.
 export PYTHONDONTWRITEBYTECODE :=
 PYTHON ?= python3
@@ -129,13 +127,9 @@ $(BIN)/.docs: $(BIN)/.installed
 	$(BIN)/pip install --quiet -c $(VENV)/constraints.txt -e '.[test,docs]'
 	touch $@
 
-# A test that ran has left it there already.
-build/notebooks/%.ipynb: notebooks/%.ipynb $(wildcard $(shell git ls-files providers skipping rewrite))
-	$(BIN)/python -m pytest 'tests/test_notebooks.py::test_notebook[$*]'
-
-docs: $(BIN)/.docs $(NOTEBOOKS:%=build/%)  ## the pages and executed notebooks as a site, in build/site/VERSION/
+docs: $(BIN)/.docs  ## the pages and notebooks as a site, in build/site/VERSION/
 	$(BIN)/python docs/stage.py build
-	$(BIN)/jupyter-nbconvert --log-level WARN --to markdown --output-dir build/pages/notebooks $(NOTEBOOKS:%=build/%)
+	$(BIN)/jupyter-nbconvert --log-level WARN --to markdown --output-dir build/pages/notebooks $(NOTEBOOKS)
 	$(BIN)/zensical build --config-file build/mkdocs.yml --clean --strict
 	$(BIN)/python docs/stage.py build --publish
 
@@ -146,8 +140,8 @@ wheel: install  ## sdist and wheel with the jars of all Spark lines, in dist/
 release: install  ## VERSION=0.1.0: set, build from a clone, try, and put into dist/ or an INDEX=folder
 	$(BIN)/python .ci/release.py $(VERSION) $(if $(INDEX),--index $(INDEX))
 
-notebooks: install  ## run the notebooks
-	$(BIN)/python -m pytest tests/test_notebooks.py
+notebooks: install  ## run the notebooks, and update their outputs
+	UPDATE_NOTEBOOKS=1 $(BIN)/python -m pytest tests/test_notebooks.py -k prints
 
 clean:  ## remove what was made here
 	rm -rf .venv .data build dist .cache rewrite/jars *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -2,8 +2,8 @@
 
 `python docs/stage.py FOLDER` makes `FOLDER/pages` and `FOLDER/mkdocs.yml`. On GitHub a page at the
 top links to `docs/page.md`, and a page in docs/ to `../PAGE.md`; in the folder both are neighbours.
-README.md is the first page, `index.md`. Executed notebooks are put into `pages/notebooks` (see the
-Makefile), as Markdown.
+README.md is the first page, `index.md`. The Makefile puts notebooks into `pages/notebooks`, as
+Markdown.
 
 `python docs/stage.py FOLDER --publish` copies `FOLDER/html` to `FOLDER/site/VERSION`. Other
 versions there stay; `site/index.html` leads to this one, and `site/versions.json` lists all.

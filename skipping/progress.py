@@ -42,9 +42,11 @@ def progress(total: int | None, unit: str, what: str, *, is_background: bool = F
     """Return a context manager that shows progress; its `update(n)` adds n.
 
     `total` is the final value, None if it is unknown. `unit` is a plural such as "files", and
-    `what` names the operation. With `is_background`, progress is logged, not drawn.
+    `what` names the operation. With `is_background`, progress is logged, not drawn. If the logger
+    is disabled, nothing is.
     """
     options: dict[str, Any] = {"total": total, "unit": f" {unit}", "desc": what}
+    options["disable"] = log.disabled
     if is_background or not (in_notebook() or _in_terminal()):
         times = {"mininterval": _EVERY, "delay": _EVERY, "miniters": 1}
         return _LogBar(**options, **times, file=io.StringIO())

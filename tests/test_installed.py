@@ -114,6 +114,7 @@ def test_the_command_without_spark(plain: Path, wheel: Path, tmp_path: Path) -> 
     assert run(command, "--version").strip() == wheel.name.split("-")[1]
     assert "refresh" in run(command, "--help")
     source, target = (f"sqlite:{tmp_path}/{name}.sqlite" for name in ("from", "to"))
+    assert run(command, "list", "--store", source) == f"no indexes in {source}\n"
     done = subprocess.run([command, "copy", source, target], capture_output=True, text=True)
     assert done.returncode == 1
     assert "from.sqlite does not exist" in done.stderr

@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from typing import Any, TypeAlias
 
-import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,7 +18,6 @@ from providers.errors import (
     NoIndex,
     SessionError,
     StatementError,
-    StoreError,
     TableError,
 )
 from skipping.advise.analyze import analyze
@@ -27,8 +25,10 @@ from skipping.config.options import IndexOptions
 from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
 from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint, set_options
+from skipping.indexing.describe import summarize
+from skipping.indexing.vacuum import erase_indexes
 from skipping.lookup.lookup import invalidate
-from skipping.model.definition import Definition, State
+from skipping.model.definition import Definition
 from skipping.model.identifiers import (
     is_same_name,
     qualify_name,
@@ -297,26 +297,15 @@ def _index_row(
     extended: bool,
 ) -> tuple[Any, ...]:
     """Return the row of an index in SHOW; if the store fails, `error` says why."""
-    status, error, follows = "unreadable", definition.fault, False
-    state, count, size = State(), None, None
-    if error is None:
-        try:
-            follows = IndexOptions.of(dict(definition.options)).auto_refresh
-            state = store.state(definition.index)
-            status, error = state.status if definition.enabled else "disabled", state.error
-            if extended:
-                files = store.catalogue(definition.index).files
-                count, size = len(files), pc.sum(files["size"]).as_py() or 0
-        except (DefinitionError, StoreError) as failure:
-            status, error = "unreadable", str(failure)
+    found = summarize(store, definition, count_files=extended)
     catalog, database, table = name
     flint = job_name(definition.name)
-    row = (flint, "skipping", database, shown_path(table), None, follows, status)
+    row = (flint, "skipping", database, shown_path(table), None, found.follows, found.status)
     orphaned = _explain_orphan(spark, definition)
     place = (catalog, orphaned is not None, definition.index)
-    # The version of a table without a log is a digest, which means nothing to users.
-    covered = state.covered if definition.table.has_log else None
-    return (*row, error or orphaned, *place, covered, count, size) if extended else (*row, *place)
+    if not extended:
+        return (*row, *place)
+    return (*row, found.error or orphaned, *place, found.covered, found.files, found.bytes)
 
 
 def _require_scope(spark: SparkSession, scope: Name | None, store: IndexStore) -> None:
@@ -427,16 +416,10 @@ def _drop_orphan(spark: SparkSession, table: Name) -> bool:
 def _vacuum(spark: SparkSession, table: Name) -> Rows:
     store = store_of(spark, settings_of(spark))
     name = qualify_name(spark, table)
-    dropped = [
-        d.value
-        for d in list_definitions(store)
-        if d.value.dropped and is_same_name(d.value.name, name)
-    ]
-    for definition in dropped:
-        store.erase(definition.index)
+    erased = erase_indexes(store, lambda definition: is_same_name(definition.name, name))
     try:
         SkippingIndex.on(spark, sql_name(table)).vacuum()
     except (TableError, DefinitionError):
-        if not dropped:
+        if not erased:
             raise
     return []

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from providers.errors import SkippingError, first_line
+from providers.errors import DefinitionError, SkippingError, StoreError, first_line
 from skipping.config.options import IndexOptions
 from skipping.config.settings import Settings
 from skipping.model.definition import Definition
@@ -21,6 +22,45 @@ from skipping.tables import Table
 def is_replaced(definition: Definition, table: Table) -> bool:
     """Return whether the table was replaced since the index was defined, or carried over."""
     return definition.table != table.id
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """An index in a list: its state, and for an unreadable one the error.
+
+    `follows` is true if a stream or a scheduler refreshes it. `covered` is the indexed version,
+    None for a table without a log. `files`, `bytes` (of these files) and `index_bytes` are None if
+    they were not counted.
+    """
+
+    status: str
+    error: str | None
+    follows: bool = False
+    covered: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    index_bytes: int | None = None
+
+
+def summarize(store: IndexStore, definition: Definition, *, count_files: bool) -> IndexSummary:
+    """Return the state of an index from its store alone, without opening the table."""
+    index = definition.index
+    if definition.fault is not None:
+        return IndexSummary("unreadable", definition.fault)
+    follows = False
+    try:
+        follows = IndexOptions.of(dict(definition.options)).auto_refresh
+        state = store.state(index)
+        counted: tuple[int | None, ...] = ()
+        if count_files:
+            files = store.catalogue(index).files
+            counted = len(files), pc.sum(files["size"]).as_py() or 0, store.size(index)
+    except (DefinitionError, StoreError) as failure:
+        return IndexSummary("unreadable", str(failure), follows)
+    status = state.status if definition.enabled else "disabled"
+    # The version of a table without a log is a digest, which means nothing to users.
+    covered = state.covered if definition.table.has_log else None
+    return IndexSummary(status, state.error, follows, covered, *counted)
 
 
 def describe(

@@ -1,11 +1,13 @@
-"""Remove the entries of files that no version of the table can read any more."""
+"""Remove dropped indexes, and entries of files that no version of the table can read any more."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow.compute as pc
 
-from skipping.model.definition import IndexId
-from skipping.stores import IndexStore, find_identities
+from skipping.model.definition import Definition, IndexId
+from skipping.stores import IndexStore, find_identities, list_definitions
 from skipping.tables import Table
 
 
@@ -22,3 +24,11 @@ def vacuum(store: IndexStore, table: Table, index: IndexId) -> int:
     # Even without ordinals: the store then frees the space of earlier removals.
     store.remove(index, ordinals)
     return len(ordinals)
+
+
+def erase_indexes(store: IndexStore, is_wanted: Callable[[Definition], bool]) -> int:
+    """Erase dropped indexes for which `is_wanted` is true; return their number."""
+    dropped = [d.value for d in list_definitions(store) if d.value.dropped and is_wanted(d.value)]
+    for definition in dropped:
+        store.erase(definition.index)
+    return len(dropped)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from pyiceberg import expressions as iceberg
+from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -20,10 +21,11 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table import Table as PyIceberg
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.utils.config import Config
 
 from providers.errors import DefinitionError, TableError, first_line
 from skipping.model.definition import TableId
-from skipping.model.identifiers import sql_name
+from skipping.model.identifiers import hide_passwords, sql_name
 from skipping.parser.condition import Compared, Constant, Operand
 from skipping.tables import Columns, distinct_files
 from skipping.tables.filesystem import locate
@@ -33,6 +35,21 @@ from skipping.tables.where import WhereRenderer
 
 _AT_ONCE = 16
 """Manifests to read concurrently."""
+
+
+def configured_catalogs() -> frozenset[str]:
+    """Return the names of the catalogs in PyIceberg's configuration, in lower case."""
+    return frozenset(name.lower() for name in Config().get_known_catalogs())
+
+
+def open_iceberg(catalog: str, identifier: tuple[str, ...]) -> PyIceberg:
+    """Load a table of a configured catalog; raise TableError if that fails."""
+    try:
+        properties = Config().get_catalog_config(catalog) or {}
+        return load_catalog(catalog, **properties).load_table(identifier)  # type: ignore[arg-type]
+    except Exception as error:  # each catalog's client has errors of its own
+        name, reason = sql_name([catalog, *identifier]), hide_passwords(first_line(error))
+        raise TableError(f"cannot open table {name} with PyIceberg: {reason}") from error
 
 
 def parse_metadata(metadata: TableMetadata) -> Metadata:

@@ -411,7 +411,7 @@ class TestCommand:
         write_deltalake(folder, rows(1), mode="append")
         options = ["--without-spark", "--conf", f"spark.skipping.store={store_url}"]
         assert main(["refresh", str(folder), *options]) == 0
-        assert f"[1/1] delta.`file:{folder}`: 1 files, covers version 1" in capsys.readouterr().out
+        assert f"[1/1] delta.`{folder}`: 1 files, covers version 1" in capsys.readouterr().out
         write_deltalake(folder, rows(2), mode="append")
         monkeypatch.setenv("SKIPPING_STORE", store_url)
         monkeypatch.chdir(folder.parent)

@@ -676,7 +676,7 @@ class TestCommand:
         for i, named in enumerate([[str(table)], [f"parquet.`{table}`"], ["--all"]]):
             parted(table, *["p=1"] * 0, *[f"p={n}" for n in range(1, i + 3)])
             assert main(["refresh", *named, "--without-spark"]) == 0, capsys.readouterr().err
-            assert f"[1/1] parquet.`file:{table}`: 1 files" in capsys.readouterr().out
+            assert f"[1/1] parquet.`{table}`: 1 files, covers all files" in capsys.readouterr().out
         assert len(SkippingIndex.on(table, store=address).pending()) == 0
         assert main(["refresh", str(tmp_path / "nothing"), "--without-spark"]) == 1
 

@@ -379,7 +379,7 @@ def test_an_index_that_the_command_cannot_refresh_is_passed_over(
     assert main(["refresh", "--all", *options]) == 0
     printed = capsys.readouterr()
     assert "[1/1] parquet." in printed.out
-    assert "db.t: refresh an index of iceberg with Spark, or in Python" in printed.err
+    assert "own.db.t: PyIceberg is not configured for the catalog own" in printed.err
 
 
 def test_old_dates_are_as_they_stand(catalog: SqlCatalog, store: MemoryStore) -> None:

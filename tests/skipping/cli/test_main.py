@@ -1,7 +1,8 @@
-"""`python -m skipping refresh`, as cron runs it: a process of its own."""
+"""`python -m skipping`, as cron runs it: a process of its own, with a session of its own."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.process, pytest.mark.nightly]
 
 
 def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "skipping", "refresh", *arguments]
+    command = [sys.executable, "-m", "skipping", *arguments]
     for key, value in {
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.skipping.store": f"sqlite:{folder}/store.sqlite",
@@ -26,15 +27,6 @@ def run(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     }.items():
         command += ["--conf", f"{key}={value}"]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
-
-
-@pytest.mark.parametrize(
-    "arguments", [["refresh"], ["refresh", "--all", "t"], ["refresh", "t", "--conf", "x"], []]
-)
-def test_wrong_arguments_end_with_2(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code == 2
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +47,7 @@ def test_serve_has_arguments_of_its_own(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_session_without_delta(tmp_path: Path) -> None:
-    done = run("--all", "--formats", "hudi", folder=tmp_path)
+    done = run("refresh", "--all", "--formats", "hudi", folder=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot start a session: formats are delta and iceberg, not hudi" in done.stderr
 
@@ -70,16 +62,20 @@ def test_one_table_all_tables_and_what_fails(spark: SparkSession, tmp_path: Path
     indexes = [SkippingIndex.on(spark, name, store=store) for name in names]
     assert [len(index.pending()) for index in indexes] == [1, 1]
 
-    one = run(names[0], folder=tmp_path)
+    one = run("refresh", names[0], folder=tmp_path)
     assert one.returncode == 0, one.stderr
-    assert "[1/1] delta.`file:" in one.stdout
+    assert "[1/1] delta.`/" in one.stdout
     assert "1 files, covers version 1" in one.stdout
     assert [len(index.pending()) for index in indexes] == [0, 1]
 
     # What fails does not keep the others waiting.
     (tmp_path / "a").rename(tmp_path / "gone")
-    everything = run("--all", folder=tmp_path)
+    everything = run("refresh", "--all", folder=tmp_path)
     assert everything.returncode == 1
-    assert "[2/2] delta.`file:" in everything.stdout
+    assert "[2/2] delta.`/" in everything.stdout
     assert "cannot open table delta.`file:" in everything.stderr
     assert len(indexes[1].pending()) == 0
+
+    advised = run("analyze", str(tmp_path / "b"), "--json", folder=tmp_path)
+    assert advised.returncode == 0, advised.stderr
+    assert json.loads(advised.stdout)["table"].startswith("delta.`file:")

@@ -1,0 +1,1 @@
+"""The command `file-skipping`: its arguments, its output, and what each command runs."""
