@@ -13,6 +13,7 @@ public final class FileCounter {
   private final LookupResponse response;
   private final StatisticsResult statistics;
   private final int[] prunedBy; // files for each operand: those of the index, then statistics
+  private final long[] prunedBytesBy;
   private final Map<String, Integer> foreign = new TreeMap<>();
   private int total;
   private int unknown;
@@ -24,6 +25,7 @@ public final class FileCounter {
     this.response = response;
     this.statistics = statistics;
     this.prunedBy = new int[response.operands() + statistics.operands()];
+    this.prunedBytesBy = new long[prunedBy.length];
   }
 
   /** Returns the file's ordinal; -1: the index does not know it. */
@@ -38,7 +40,10 @@ public final class FileCounter {
     if (ordinal < 0 && response.index() != null) unknown++;
     for (int i = 0; i < prunedBy.length; i++) {
       int own = i - response.operands();
-      if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) prunedBy[i]++;
+      if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) {
+        prunedBy[i]++;
+        prunedBytesBy[i] += size;
+      }
     }
     if (!response.prunes(ordinal) && !statistics.prunes(location)) return false;
     pruned++;
@@ -92,6 +97,7 @@ public final class FileCounter {
     out.put("unknown", unknown);
     out.put("pruned", pruned);
     out.put("counts", prunedBy);
+    out.put("counted bytes", prunedBytesBy);
     out.put("bytes", bytes);
     out.put("pruned bytes", prunedBytes);
     out.put("unused", unused);
