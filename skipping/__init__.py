@@ -15,34 +15,39 @@ require_own("providers")
 from providers.errors import SkippingError  # noqa: E402
 
 if TYPE_CHECKING:
-    from skipping.commands.execute import schema, sql, streams
+    from skipping.advise.savings import Saving
+    from skipping.commands.execute import savings, schema, sql, streams
     from skipping.index import SkippingIndex
     from skipping.lookup.scan_plan import ScanPlan
     from skipping.parser.networks import in_network
     from skipping.streaming.jobs import Stream
 
 __all__ = [
+    "Saving",
     "ScanPlan",
     "SkippingError",
     "SkippingIndex",
     "Stream",
     "in_network",
+    "savings",
     "schema",
     "sql",
     "streams",
 ]
 
 _MODULES = {
+    "Saving": "skipping.advise.savings",
     "ScanPlan": "skipping.lookup.scan_plan",
     "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
     "in_network": "skipping.parser.networks",
+    "savings": "skipping.commands.execute",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",
     "streams": "skipping.commands.execute",
 }
 
-_NEED_SPARK = {"Stream", "schema", "sql", "streams"}
+_NEED_SPARK = {"Stream", "savings", "schema", "sql", "streams"}
 
 
 def __getattr__(name: str) -> Any:

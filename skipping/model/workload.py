@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, TypeVar
 
 from providers.errors import StoreError
@@ -29,6 +29,7 @@ MOST_RECORDS = 1_000
 
 FORMS = ("values", "range", "text")
 
+_LONGEST_RETENTION = 3_650 * 86_400.0
 _MOST_TABLES = 256
 _MOST_PREDICATES = 64  # of a table
 _MOST_PARTS = 16
@@ -148,6 +149,15 @@ class WorkloadRecord:
         return record
 
 
+def first_day(today: date, retention: float) -> date:
+    """Return the first day whose records are kept for `retention` seconds.
+
+    >>> first_day(date(2026, 3, 3), 2 * 86400)
+    datetime.date(2026, 3, 1)
+    """
+    return today - timedelta(seconds=min(retention, _LONGEST_RETENTION))
+
+
 def select_keys(keys: Iterable[str], *, since: date, until: date) -> list[str]:
     """Return the keys of records from `since` to `until`, the newest MOST_RECORDS of them.
 
@@ -260,9 +270,7 @@ def _parse_predicate(data: Mapping[str, Any]) -> PredicateWorkload:
     condition, sql = data["condition"], data["sql"]
     identity, form, computed = data["identity"], data["form"], data["computed"]
     # A condition on several columns has no identity of its own.
-    if not all(map(is_name, (condition, sql, *parts))) or not (
-        identity == "" or is_name(identity)
-    ):
+    if not all(map(is_name, (condition, sql, *parts))) or not (identity == "" or is_name(identity)):
         raise ValueError("a predicate has a name that no release writes")
     if form not in FORMS or type(computed) is not bool:
         raise ValueError("a predicate has a form that no release writes")
