@@ -15,8 +15,8 @@ require_own("providers")
 from providers.errors import SkippingError  # noqa: E402
 
 if TYPE_CHECKING:
-    from skipping.advise.savings import Saving
-    from skipping.commands.execute import savings, schema, sql, streams
+    from skipping.advise.savings import Saving, savings
+    from skipping.commands.execute import schema, sql, streams
     from skipping.index import SkippingIndex
     from skipping.lookup.scan_plan import ScanPlan
     from skipping.parser.networks import in_network
@@ -41,7 +41,7 @@ _MODULES = {
     "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
     "in_network": "skipping.parser.networks",
-    "savings": "skipping.commands.execute",
+    "savings": "skipping.advise.savings",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",
     "streams": "skipping.commands.execute",

@@ -9,15 +9,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from providers.errors import StoreError
-from skipping.advise.workload import RememberedWorkload
 from skipping.config.settings import Settings
 from skipping.model.definition import TableId
+from skipping.model.identifiers import name_parts, plain_name, qualify_name
 from skipping.model.workload import TableWorkload, merge_tables
-from skipping.spark_api import parse_schema
 from skipping.stores import IndexStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skipping.advise.workload import RememberedWorkload
 
 REQUESTS = 2
 """Requests for a file in object storage: its footer, and at least one range of columns."""
@@ -72,6 +76,22 @@ def estimate(root: str, files: int, bytes: int, settings: Settings) -> tuple[int
     return requests, seconds, requests * settings.price_get / 1_000 if is_remote else 0.0
 
 
+def savings(
+    spark: SparkSession, table: str | None = None, *, by: Literal["column", "day"] | None = None
+) -> tuple[Saving, ...]:
+    """Return what the queries of all drivers did not read since the first counted day.
+
+    There is one for each table, or for each of its columns or days, of all tables or of `table`.
+    """
+    from skipping.advise.workload import read_workload
+    from skipping.sources.spark import settings_of, store_of
+
+    name = None if table is None else plain_name(qualify_name(spark, name_parts(table)))
+    settings = settings_of(spark)
+    store = store_of(spark, settings)
+    return compute_savings(read_workload(spark), store, settings, table=name, by=by)
+
+
 def compute_savings(
     workload: RememberedWorkload,
     store: IndexStore,
@@ -113,8 +133,8 @@ def compute_savings(
 
 
 def rows_of_savings(savings: Iterable[Saving], schema: str) -> Sequence[tuple[Any, ...]]:
-    """Return savings as rows with the columns of a schema (Spark DDL)."""
-    names = parse_schema(schema).names
+    """Return savings as rows with the columns of a schema (Spark DDL without nested types)."""
+    names = [column.split(" ")[0].strip("`") for column in schema.split(", ")]
     return [tuple(getattr(each, name) for name in names) for each in savings]
 
 

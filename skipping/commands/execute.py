@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
@@ -23,8 +23,7 @@ from providers.errors import (
     TableError,
 )
 from skipping.advise.analyze import analyze
-from skipping.advise.savings import Saving, compute_savings, rows_of_savings
-from skipping.advise.workload import read_workload
+from skipping.advise.savings import rows_of_savings, savings
 from skipping.config.options import IndexOptions
 from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
@@ -33,8 +32,6 @@ from skipping.lookup.lookup import invalidate
 from skipping.model.definition import Definition, State
 from skipping.model.identifiers import (
     is_same_name,
-    name_parts,
-    plain_name,
     qualify_name,
     shown_name,
     shown_path,
@@ -78,20 +75,6 @@ def sql(spark: SparkSession, text: str) -> DataFrame:
 def streams(spark: SparkSession) -> tuple[jobs.Stream, ...]:
     """Return the state of every index in the session's store that a stream maintains."""
     return jobs.streams(spark, SkippingIndex.on)
-
-
-def savings(
-    spark: SparkSession, table: str | None = None, *, by: Literal["column", "day"] | None = None
-) -> tuple[Saving, ...]:
-    """Return what the queries of all drivers did not read since the first counted day.
-
-    There is one for each table, or for each of its columns or days, of all tables or of `table`.
-    """
-    name = None if table is None else plain_name(qualify_name(spark, name_parts(table)))
-    settings = settings_of(spark)
-    return compute_savings(
-        read_workload(spark), store_of(spark, settings), settings, table=name, by=by
-    )
 
 
 def _parse_ours(text: str) -> Statement:

@@ -125,6 +125,7 @@ def test_nothing_is_written_while_a_query_runs(
     now = [1_000.0]
     monkeypatch.setattr(hooks.workload, "_timer", lambda: now[0])
     monkeypatch.setattr(hooks.workload, "_written", now[0])  # just now
+    monkeypatch.setattr(hooks.workload, "_checked", 0.0)
 
     def record(store: SqliteStore, record: WorkloadRecord, **more: Any) -> None:
         written.append((threading.current_thread().name, now[0]))

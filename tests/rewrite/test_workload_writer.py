@@ -1,0 +1,159 @@
+"""When counts are written, and what happens if they cannot; without a JVM."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from providers.errors import NoStore, StoreError
+from rewrite.bridge.workload_writer import WorkloadWriter
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.model.workload import WorkloadRecord
+from skipping.stores.memory.store import MemoryStore
+
+DAY = date(2026, 3, 31)
+NOON = 1_774_958_400.0  # of that day
+
+
+class Driver:
+    """A writer with what Java would count, and clocks that tests move."""
+
+    def __init__(self, **given: Any) -> None:
+        self.settings = Settings(**given)
+        self.store = MemoryStore("writer")
+        self.days: list[dict[str, Any]] = []
+        self.changes, self.now, self.reads = 0, 0.0, 0
+        lookup = Lookup(self.store, ttl=60)
+        workload = SimpleNamespace(changes=lambda: self.changes, json=self._json)
+        java = SimpleNamespace(executions=lambda: SimpleNamespace(workload=lambda: workload))
+        lookups: Any = SimpleNamespace(items=lambda: [(self.settings, lookup)])
+        self.writer = WorkloadWriter(
+            java, lookups, clock=lambda: NOON + self.now, timer=lambda: self.now
+        )
+
+    def _json(self) -> str:
+        self.reads += 1
+        return json.dumps(self.days)
+
+    def query(self, n: int, day: date = DAY, *, stored: bool = True, store: str = "") -> None:
+        """Count `n` queries in all on a day."""
+        leaf = {
+            "condition": "id = ?",
+            "identity": "id",
+            "sql": "id",
+            "name": "id",
+            "computed": False,
+            "form": "values",
+            "parts": [],
+            "sums": {"scans": n, "keys": n},
+        }
+        table = {"table": "delta\nt\nfile:/t", "name": "c.d.t", "queries": n, "predicates": [leaf]}
+        place = {"day": day.isoformat(), "store": store, "stored": stored}
+        others = [each for each in self.days if {**each, "tables": 0} != {**place, "tables": 0}]
+        self.days = [*others, {**place, "tables": [table]}]
+        self.changes += 1
+
+    def stored(self) -> list[WorkloadRecord]:
+        return list(self.store.workload(since=DAY - timedelta(99), until=DAY + timedelta(99)))
+
+
+def test_at_most_once_a_minute() -> None:
+    driver = Driver()
+    written = []
+    for second in range(200):
+        driver.now = second
+        if second % 3 == 0:
+            driver.query(second)
+        before = [each.to_json() for each in driver.stored()]
+        driver.writer.write_if_due()
+        if [each.to_json() for each in driver.stored()] != before:
+            written.append(second)
+    assert written == [0, 60, 120, 180]
+    (record,) = driver.stored()
+    assert (record.day, record.tables[0].queries) == (DAY, 180)
+    assert record.tables[0].predicates[0].condition == "id = ?"
+
+
+def test_an_idle_driver_writes_nothing() -> None:
+    driver = Driver()
+    driver.query(1)
+    for second in range(0, 400, 5):
+        driver.now = second
+        driver.writer.write_if_due()
+    assert driver.reads == 1
+    assert len(driver.stored()) == 1
+
+
+def test_midnight_begins_another_record() -> None:
+    driver = Driver(workload_retention=2 * 86_400.0)
+    driver.query(3)
+    driver.writer.write()
+    driver.query(1, DAY + timedelta(1))
+    driver.now = 86_400
+    driver.writer.write()
+    records = sorted(driver.stored(), key=lambda each: each.day)
+    assert [(each.day, each.tables[0].queries) for each in records] == [
+        (DAY, 3),
+        (DAY + timedelta(1), 1),
+    ]
+    assert len({each.driver for each in records}) == 1
+    driver.now = 4 * 86_400
+    driver.query(1, DAY + timedelta(4))
+    driver.writer.write()
+    assert [each.day for each in driver.stored()] == [DAY + timedelta(4)]
+
+
+@pytest.mark.parametrize("error", [StoreError("read only"), NoStore("none"), AttributeError("old")])
+def test_what_cannot_be_written_stays_in_memory(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver()
+    driver.query(7)
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryStore, "record_workload", fail)
+        driver.writer.write_if_due()
+    own = driver.writer.read(driver.settings)
+    assert [each.tables[0].queries for each in own.records] == [7]
+    assert own.problem == str(error)
+    driver.now = 60
+    driver.query(8)
+    driver.writer.write_if_due()
+    assert driver.writer.read(driver.settings).problem is None
+    assert driver.stored()[0].tables[0].queries == 8
+
+
+def test_the_switch() -> None:
+    driver = Driver(workload=False)
+    driver.query(7, stored=False)
+    driver.writer.write()
+    assert driver.stored() == []
+    own = driver.writer.read(driver.settings)
+    assert [each.tables[0].queries for each in own.records] == [7]
+    assert own.problem == "spark.skipping.workload is false"
+
+
+def test_counts_of_another_store_are_not_mixed_in() -> None:
+    driver = Driver()
+    driver.query(7, store="sqlite:/elsewhere.db")
+    driver.writer.write()
+    assert driver.stored() == []
+    assert driver.writer.read(driver.settings).records == []
+    assert len(driver.writer.read(Settings(store="sqlite:/elsewhere.db")).records) == 1
+
+
+def test_the_end_writes_the_rest() -> None:
+    driver = Driver()
+    driver.query(1)
+    driver.writer.write_if_due()
+    driver.query(2)
+    driver.writer.write()
+    assert driver.stored()[0].tables[0].queries == 2
