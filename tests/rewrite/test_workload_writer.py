@@ -58,7 +58,7 @@ class Driver:
         self.days = [*others, {**place, "tables": [table]}]
         self.changes += 1
 
-    def stored(self) -> list[WorkloadRecord]:
+    def records(self) -> list[WorkloadRecord]:
         return list(self.store.workload(since=DAY - timedelta(99), until=DAY + timedelta(99)))
 
 
@@ -69,12 +69,12 @@ def test_at_most_once_a_minute() -> None:
         driver.now = second
         if second % 3 == 0:
             driver.query(second)
-        before = [each.to_json() for each in driver.stored()]
+        before = [each.to_json() for each in driver.records()]
         driver.writer.write_if_due()
-        if [each.to_json() for each in driver.stored()] != before:
+        if [each.to_json() for each in driver.records()] != before:
             written.append(second)
     assert written == [0, 60, 120, 180]
-    (record,) = driver.stored()
+    (record,) = driver.records()
     assert (record.day, record.tables[0].queries) == (DAY, 180)
     assert record.tables[0].predicates[0].condition == "id = ?"
 
@@ -86,7 +86,7 @@ def test_an_idle_driver_writes_nothing() -> None:
         driver.now = second
         driver.writer.write_if_due()
     assert driver.reads == 1
-    assert len(driver.stored()) == 1
+    assert len(driver.records()) == 1
 
 
 def test_midnight_begins_another_record() -> None:
@@ -96,7 +96,7 @@ def test_midnight_begins_another_record() -> None:
     driver.query(1, DAY + timedelta(1))
     driver.now = 86_400
     driver.writer.write()
-    records = sorted(driver.stored(), key=lambda each: each.day)
+    records = sorted(driver.records(), key=lambda each: each.day)
     assert [(each.day, each.tables[0].queries) for each in records] == [
         (DAY, 3),
         (DAY + timedelta(1), 1),
@@ -105,7 +105,7 @@ def test_midnight_begins_another_record() -> None:
     driver.now = 4 * 86_400
     driver.query(1, DAY + timedelta(4))
     driver.writer.write()
-    assert [each.day for each in driver.stored()] == [DAY + timedelta(4)]
+    assert [each.day for each in driver.records()] == [DAY + timedelta(4)]
 
 
 @pytest.mark.parametrize("error", [StoreError("read only"), NoStore("none"), AttributeError("old")])
@@ -128,14 +128,14 @@ def test_what_cannot_be_written_stays_in_memory(
     driver.query(8)
     driver.writer.write_if_due()
     assert driver.writer.read(driver.settings).problem is None
-    assert driver.stored()[0].tables[0].queries == 8
+    assert driver.records()[0].tables[0].queries == 8
 
 
 def test_the_switch() -> None:
     driver = Driver(workload=False)
     driver.query(7, stored=False)
     driver.writer.write()
-    assert driver.stored() == []
+    assert driver.records() == []
     own = driver.writer.read(driver.settings)
     assert [each.tables[0].queries for each in own.records] == [7]
     assert own.problem == "spark.skipping.workload is false"
@@ -145,7 +145,7 @@ def test_counts_of_another_store_are_not_mixed_in() -> None:
     driver = Driver()
     driver.query(7, store="sqlite:/elsewhere.db")
     driver.writer.write()
-    assert driver.stored() == []
+    assert driver.records() == []
     assert driver.writer.read(driver.settings).records == []
     assert len(driver.writer.read(Settings(store="sqlite:/elsewhere.db")).records) == 1
 
@@ -156,4 +156,4 @@ def test_the_end_writes_the_rest() -> None:
     driver.writer.write_if_due()
     driver.query(2)
     driver.writer.write()
-    assert driver.stored()[0].tables[0].queries == 2
+    assert driver.records()[0].tables[0].queries == 2

@@ -28,7 +28,7 @@ MOST_VALUES = 4_000_000
 """Maximum of values in them: Python parses them at once, while no other thread runs."""
 
 HINT = "log/_last_checkpoint"
-"""Names the newest checkpoint; the only object whose content changes."""
+"""Names the newest checkpoint; the only object of the log whose content changes."""
 
 WORKLOAD = "workload/"
 """The folder of what drivers counted of their queries; the log does not name these objects."""

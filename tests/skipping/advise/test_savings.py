@@ -27,7 +27,9 @@ REMOTE = TableId("iceberg", "u", "s3a://bucket/u")
 SETTINGS = Settings(price_get=0.0004, price_storage=0.023)
 
 
-def counted(table: TableId, name: str, *, queries: int = 2, bytes: int = 1_000) -> TableWorkload:
+def make_counts(
+    table: TableId, name: str, *, queries: int = 2, bytes: int = 1_000
+) -> TableWorkload:
     leaf = PredicateWorkload(
         condition="id = ?",
         identity="id",
@@ -82,9 +84,9 @@ def store() -> MemoryStore:
 
 WORKLOAD = RememberedWorkload(
     (
-        record(1, 14, counted(LOCAL, "c.db.t")),
-        record(1, 0, counted(LOCAL, "c.db.t"), counted(REMOTE, "c.db.u", bytes=10**9)),
-        record(2, 0, counted(LOCAL, "c.db.t", queries=3)),
+        record(1, 14, make_counts(LOCAL, "c.db.t")),
+        record(1, 0, make_counts(LOCAL, "c.db.t"), make_counts(REMOTE, "c.db.u", bytes=10**9)),
+        record(2, 0, make_counts(LOCAL, "c.db.t", queries=3)),
     ),
     TODAY - timedelta(90),
 )
@@ -162,11 +164,11 @@ def test_estimates() -> None:
 class TestRemembered:
     def test_own_records_replace_those_in_the_store(self, store: MemoryStore) -> None:
         for days in (0, 1, 30):
-            old = record(1, days, counted(LOCAL, "t", queries=2))
+            old = record(1, days, make_counts(LOCAL, "t", queries=2))
             store.record_workload(old, oldest=TODAY - timedelta(99))
-        other = record(2, 0, counted(LOCAL, "t", queries=5))
+        other = record(2, 0, make_counts(LOCAL, "t", queries=5))
         store.record_workload(other, oldest=TODAY - timedelta(99))
-        own = OwnWorkload([record(1, 0, counted(LOCAL, "t", queries=9))])
+        own = OwnWorkload([record(1, 0, make_counts(LOCAL, "t", queries=9))])
         found = _merge(store, own, retention=7)
         assert found.problem is None
         assert sorted((r.driver[-1], r.day, r.tables[0].queries) for r in found.records) == [
@@ -180,7 +182,9 @@ class TestRemembered:
             raise StoreError("away\nat java")
 
         monkeypatch.setattr(MemoryStore, "workload", fail)
-        own = OwnWorkload([record(1, 0, counted(LOCAL, "t")), record(1, 9, counted(LOCAL, "t"))])
+        own = OwnWorkload(
+            [record(1, 0, make_counts(LOCAL, "t")), record(1, 9, make_counts(LOCAL, "t"))]
+        )
         found = _merge(MemoryStore(), own, retention=7)
         assert (found.problem, len(found.records)) == ("away", 1)
         savings = compute_savings(found, MemoryStore(), SETTINGS)
