@@ -97,6 +97,8 @@ class StoreWatcher:
 
     def _run(self) -> None:
         logged = time.monotonic()
+        with suppress(Exception):  # the store may be unreachable, or not exist yet
+            self._workload.restore()
         while not self._has_ended():
             time.sleep(_SHORTEST)
             try:

@@ -11,8 +11,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 from providers.errors import NoStore, first_line
@@ -22,7 +22,13 @@ from skipping.config.settings import Settings
 from skipping.extensions import OwnWorkload
 from skipping.lookup.lookup import Lookup
 from skipping.model.identifiers import shown_path
-from skipping.model.workload import WorkloadRecord, collect_table, first_day, merge_records
+from skipping.model.workload import (
+    WorkloadRecord,
+    collect_table,
+    first_day,
+    merge_joins,
+    merge_records,
+)
 
 log = logging.getLogger("skipping")
 
@@ -33,6 +39,9 @@ _CHECK = 5.0
 """Seconds between two checks whether queries have ended since."""
 
 _TIMEOUT = 10.0
+
+_RECENT = timedelta(7)
+"""Age of the records of other drivers whose joins count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +87,19 @@ class WorkloadWriter:
             self._changes, self._written = changes, now
             self.write()
 
+    def restore(self) -> None:
+        """Tell Java which join keys pruned too little in the queries of other drivers."""
+        today = self._today()
+        for settings, lookup in self._lookups.items():
+            if settings.workload:
+                records = lookup.store.workload(
+                    since=today - _RECENT, until=today + timedelta(1), timeout=_TIMEOUT
+                )
+                self._java.feedback().restore(json.dumps(merge_joins(records)))
+
     def write(self) -> None:
         """Write the record of each day and store that has changed; log errors only."""
+        joins = json.loads(self._java.feedback().json())
         for place, records in self._read().items():
             found = self._find(place) if place.is_stored else None
             if found is None:
@@ -87,7 +107,10 @@ class WorkloadWriter:
             settings, lookup = found
             oldest = first_day(self._today(), settings.workload_retention)
             try:
+                newest = max(record.day for record in records)
                 for record in records:
+                    if record.day == newest:
+                        record = replace(record, joins=joins)
                     if record.day >= oldest:
                         self._write(lookup, record, oldest)
                 self._problems.pop(place.store, None)

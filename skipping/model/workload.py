@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
 from typing import Any, TypeVar
 
@@ -33,7 +33,10 @@ _LONGEST_RETENTION = 3_650 * 86_400.0
 _MOST_TABLES = 256
 _MOST_PREDICATES = 64  # of a table
 _MOST_PARTS = 16
+_MOST_JOINS = 256
 _KEY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9a-f]{16})", re.ASCII)
+
+_DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 _C = TypeVar("_C", "PredicateWorkload", "TableWorkload")
 
@@ -95,11 +98,16 @@ class TableWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadRecord:
-    """What one driver counted on one day."""
+    """What one driver counted on one day.
+
+    `joins` has for each shape of join keys, by its digest, how many of the last lookups pruned too
+    little (`rewrite/jvm/keys/PruningFeedback.java`).
+    """
 
     driver: str
     day: date
     tables: tuple[TableWorkload, ...] = ()
+    joins: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def key(self) -> str:
@@ -117,6 +125,7 @@ class WorkloadRecord:
                     "driver": self.driver,
                     "day": self.day.isoformat(),
                     "tables": [_describe(table, most) for table in ranked],
+                    "joins": dict(list(self.joins.items())[:_MOST_JOINS]),
                 }
             )
             if len(text) <= LONGEST:
@@ -141,6 +150,7 @@ class WorkloadRecord:
                 driver=str(data["driver"]),
                 day=date.fromisoformat(data["day"]),
                 tables=tuple(map(_parse_table, tables)),
+                joins=_parse_joins(data.get("joins", {})),
             )
             if record.key != key:
                 raise ValueError("it belongs to another driver or day")
@@ -209,6 +219,17 @@ def merge_records(records: Iterable[WorkloadRecord]) -> list[WorkloadRecord]:
             record = replace(before, tables=tuple(merge_tables([before, record]).values()))
         by_key[record.key] = record
     return list(by_key.values())
+
+
+def merge_joins(records: Iterable[WorkloadRecord]) -> dict[str, int]:
+    """Return the newest counts of several records; of one day, the least."""
+    merged: dict[str, tuple[date, int]] = {}
+    for record in records:
+        for digest, useless in record.joins.items():
+            day, least = merged.get(digest, (record.day, useless))
+            if day <= record.day:
+                merged[digest] = record.day, min(least, useless) if day == record.day else useless
+    return {digest: useless for digest, (_, useless) in merged.items()}
 
 
 def _add_table(one: TableWorkload, other: TableWorkload) -> TableWorkload:
@@ -293,6 +314,15 @@ def _parse_counts(
         if type(value) is not int or not 0 <= value < 1 << 60:
             raise ValueError(f"{name} is not a count")
     return counts
+
+
+def _parse_joins(data: Any) -> dict[str, int]:
+    if not isinstance(data, dict) or len(data) > _MOST_JOINS:
+        raise ValueError("the joins are no object, or too many")
+    for digest, useless in data.items():
+        if not _DIGEST.fullmatch(digest) or type(useless) is not int or not 0 <= useless < 1 << 31:
+            raise ValueError("a join has no valid digest or count")
+    return data
 
 
 def _parse_list(data: Any, most: int) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -203,6 +204,20 @@ def test_the_records_of_java_are_json(spark: SparkSession, hooks: Hooks, table: 
         "id = ?",
         "name BETWEEN ? AND ?",
     }
+
+
+def test_joins_that_pruned_too_little_elsewhere(spark: SparkSession, hooks: Hooks) -> None:
+    """A driver begins with what others saw, by a digest of the shape."""
+    feedback = hooks.java.feedback()
+    shape = "delta\nid\nfile:/somewhere\nk\nd"
+    digest = hashlib.sha256(shape.encode()).hexdigest()[:16]
+    assert feedback.rejectReason(shape, "", 1) is None
+    assert feedback.rejectReason("another", "", 1) is None
+    feedback.restore(json.dumps({digest: 2}))
+    assert digest not in json.loads(feedback.json()), "it was not used here"
+    assert "saved less than 1 %" in feedback.rejectReason(shape, "", 1)
+    assert feedback.rejectReason("another", "", 1) is None
+    assert json.loads(feedback.json())[digest] == 2
 
 
 def _read_store(spark: SparkSession) -> Sequence[WorkloadRecord]:

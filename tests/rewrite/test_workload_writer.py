@@ -30,7 +30,16 @@ class Driver:
         self.changes, self.now, self.reads = 0, 0.0, 0
         lookup = Lookup(self.store, ttl=60)
         workload = SimpleNamespace(changes=lambda: self.changes, json=self._json)
-        java = SimpleNamespace(executions=lambda: SimpleNamespace(workload=lambda: workload))
+        self.joins: dict[str, int] = {}
+        self.restored: dict[str, int] = {}
+        feedback = SimpleNamespace(
+            json=lambda: json.dumps(self.joins),
+            restore=lambda text: self.restored.update(json.loads(text)),
+        )
+        java = SimpleNamespace(
+            executions=lambda: SimpleNamespace(workload=lambda: workload),
+            feedback=lambda: feedback,
+        )
         lookups: Any = SimpleNamespace(items=lambda: [(self.settings, lookup)])
         self.writer = WorkloadWriter(
             java, lookups, clock=lambda: NOON + self.now, timer=lambda: self.now
@@ -148,6 +157,27 @@ def test_counts_of_another_store_are_not_mixed_in() -> None:
     assert driver.records() == []
     assert driver.writer.read(driver.settings).records == []
     assert len(driver.writer.read(Settings(store="sqlite:/elsewhere.db")).records) == 1
+
+
+def test_joins_of_other_drivers() -> None:
+    """The newest count of a shape is used; older than a week, none."""
+    ours, theirs = "a" * 16, "b" * 16
+    driver = Driver()
+    driver.query(1)
+    driver.joins = {ours: 3}
+    driver.writer.write()
+    assert driver.records()[0].joins == {ours: 3}
+    for number, (days, joins) in enumerate(
+        [(1, {ours: 1, theirs: 2}), (0, {ours: 4}), (9, {"c" * 16: 1})]
+    ):
+        other = WorkloadRecord(driver=f"{number:016x}", day=DAY - timedelta(days), joins=joins)
+        driver.store.record_workload(other, oldest=DAY - timedelta(99))
+    driver.writer.restore()
+    assert driver.restored == {ours: 3, theirs: 2}
+    silent = Driver(workload=False)
+    silent.store = driver.store
+    silent.writer.restore()
+    assert silent.restored == {}
 
 
 def test_the_end_writes_the_rest() -> None:

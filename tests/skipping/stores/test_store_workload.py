@@ -81,6 +81,7 @@ def test_a_record_comes_back_and_is_replaced(store: IndexStore) -> None:
     store.record_workload(record(), oldest=DAY)
     assert read(store) == [record()]
     more = record(1, DAY, replace(TABLE, queries=9), replace(TABLE, table=U, name="/b/u"))
+    more = replace(more, joins={"a" * 16: 2})
     store.record_workload(more, oldest=DAY, timeout=60)
     assert read(store) == [more]
     other, before = record(2), record(1, DAY - timedelta(1))
@@ -154,6 +155,10 @@ FORGED = {
     "controls in a name": record().to_json().replace("default.t", "\\u001b[2J"),
     "another form": record().to_json().replace('"values"', '"sql injection"'),
     "parts that are no list": record().to_json().replace('"parts": []', '"parts": "abc"'),
+    "joins that are no object": forge(lambda data: data.update(joins=[1])),
+    "a join without a digest": forge(lambda data: data.update(joins={"x": 1})),
+    "a negative join": forge(lambda data: data.update(joins={"a" * 16: -1})),
+    "many joins": forge(lambda data: data.update(joins={f"{n:016x}": 1 for n in range(257)})),
     "a table id of numbers": record().to_json().replace('"file:/t"', "7"),
 }
 
