@@ -16,14 +16,13 @@ from typing import Literal
 from skipping.model.workload import PredicateWorkload, TableWorkload
 
 PAYBACK = 30
-"""Days in which sketches must save as many bytes as they have."""
+"""Days in which sketches must save their own size."""
 
 PATIENCE = 7
-"""Days whose queries count, and on all of which a column's benefit is below its cost before it is
-dropped."""
+"""Days whose queries count. A column without benefit on each of them is dropped."""
 
-_SWAP = 2.0
-"""How many times the benefit of a byte must be that of columns that make room for it."""
+_SWAP = 0.5
+"""A candidate replaces columns that save less than this fraction of its benefit for each byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,7 @@ def decide(
     gone = {(each.identity, each.kind) for each in drops}
     automatic = [each for each in current if each.since and (each.identity, each.kind) not in gone]
     adds: list[Decision] = []
-    room = budget - sum(each.bytes for each in automatic)
+    left = budget - sum(each.bytes for each in automatic)
     has = {(each.identity, each.kind) for each in current}
     changed = {each.identity for each in drops}
     for benefit, candidate in _rank(candidates, days, patience, is_first=not current):
@@ -111,18 +110,18 @@ def decide(
             continue
         cost = candidate.bytes / PAYBACK
         density = benefit / max(1, candidate.bytes)
-        victims = _make_room(
-            candidate.bytes - room, density, automatic, fixed | changed, days, today
+        victims = _find_victims(
+            candidate.bytes - left, density, automatic, fixed | changed, days, today
         )
         if victims is None:
             continue
         for victim, worth in victims:
             automatic.remove(victim)
-            room += victim.bytes
+            left += victim.bytes
             changed.add(victim.identity)
-            reason = f"makes room for {candidate.column}, which saves more for its size"
+            reason = f"replaced by {candidate.column}, which saves more for its size"
             drops.append(_decision("drop", victim, worth, today, reason))
-        room -= candidate.bytes
+        left -= candidate.bytes
         changed.add(candidate.identity)
         reason = (
             f"queries would read {benefit:,.0f} bytes a day less, at a cost of {cost:,.0f}"
@@ -150,7 +149,7 @@ def _rank(
         return [(0.0, each) for each in sorted(advised, key=lambda each: each.bytes)]
     found = []
     for each in candidates:
-        benefit = sum(_missed(each, table) for _, table in days) / patience
+        benefit = sum(_estimate_gain(each, table) for _, table in days) / patience
         if benefit > each.bytes / PAYBACK:
             found.append((benefit, each))
     # The best type of a column has the largest net benefit, not the best ratio.
@@ -161,7 +160,7 @@ def _rank(
     return sorted(best.values(), key=lambda item: -item[0] / max(1, item[1].bytes))
 
 
-def _missed(candidate: Candidate, table: TableWorkload) -> float:
+def _estimate_gain(candidate: Candidate, table: TableWorkload) -> float:
     """Return the bytes that scans opened, and would not have with this candidate."""
     return sum(
         each.missed_bytes * (1 - candidate.remaining[each.form])
@@ -170,7 +169,7 @@ def _missed(candidate: Candidate, table: TableWorkload) -> float:
     )
 
 
-def _skipped(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> int:
+def _benefit(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> int:
     """Return the bytes that conditions on a column pruned."""
     return sum(
         each.pruned_bytes
@@ -182,7 +181,7 @@ def _skipped(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> 
 def _by_day(column: CurrentColumn, days: Sequence[tuple[date, TableWorkload]]) -> dict[date, int]:
     skipped: dict[date, int] = {}
     for day, table in days:
-        skipped[day] = skipped.get(day, 0) + _skipped(column, table.predicates)
+        skipped[day] = skipped.get(day, 0) + _benefit(column, table.predicates)
     return skipped
 
 
@@ -205,7 +204,7 @@ def _drop(
     return _decision("drop", column, most, today, reason)
 
 
-def _make_room(
+def _find_victims(
     needed: int,
     density: float,
     automatic: Sequence[CurrentColumn],
@@ -213,7 +212,7 @@ def _make_room(
     days: Sequence[tuple[date, TableWorkload]],
     today: date,
 ) -> list[tuple[CurrentColumn, float]] | None:
-    """Return the columns to drop for `needed` bytes with their benefit; None if there are none.
+    """Return the columns to drop for `needed` bytes with their benefit, or None.
 
     A byte of them must save less than half of `density` a day.
     """
@@ -225,7 +224,7 @@ def _make_room(
             continue
         # Over the days that it existed: a new column is not worse than an old one.
         worth = sum(_by_day(each, days).values()) / min((today - each.since).days + 1, PATIENCE)
-        if worth / max(1, each.bytes) * _SWAP < density:
+        if worth / max(1, each.bytes) < _SWAP * density:
             found.append((worth / max(1, each.bytes), each, worth))
     victims = []
     for _, each, worth in sorted(found, key=lambda item: item[0]):

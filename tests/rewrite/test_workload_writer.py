@@ -8,15 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from providers.errors import NoStore, StoreError
 from rewrite.bridge.workload_writer import WorkloadWriter
+from rewrite.observe.prometheus import savings_metrics
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
-from skipping.model.workload import WorkloadRecord
+from skipping.model.definition import TableId
+from skipping.model.workload import TableWorkload, WorkloadRecord
 from skipping.stores.memory.store import MemoryStore
 
 DAY = date(2026, 3, 31)
+PRICE = Settings(price_get=0.4)
 NOON = 1_774_958_400.0  # of that day
 
 
@@ -178,6 +182,25 @@ def test_joins_of_other_drivers() -> None:
     silent.store = driver.store
     silent.writer.restore()
     assert silent.restored == {}
+
+
+def test_metrics_of_savings() -> None:
+    table = TableWorkload(
+        table=TableId("delta", "t", "s3a://bucket/t"),
+        name="c.d.t",
+        pruned_files=500,
+        pruned_bytes=10**9,
+    )
+    record = WorkloadRecord(driver="a" * 16, day=DAY, tables=(table,))
+    registry = CollectorRegistry()
+    collector = type("Saved", (), {"collect": lambda _: savings_metrics([record], PRICE)})
+    registry.register(collector())
+    labels = {"table": "c.d.t", "day": "2026-03-31"}
+    values = [
+        registry.get_sample_value(f"skipping_saved_{name}", labels)
+        for name in ("requests", "seconds", "price")
+    ]
+    assert values == [1_000, 40, 0.4]
 
 
 def test_the_end_writes_the_rest() -> None:
