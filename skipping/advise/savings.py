@@ -108,18 +108,25 @@ def compute_savings(
     days = sorted({record.day for record in workload.records}) if by == "day" else [None]
     found: list[Saving] = []
     indexes: dict[TableId, int | None] = {}
+    since: dict[TableId, date] = {}
+    for record in workload.records:
+        for counted in record.tables:
+            since[counted.table] = min(record.day, since.get(counted.table, record.day))
     for day in days:
         records = [each for each in workload.records if day in (None, each.day)]
         for each in merge_tables(records).values():
             if table is not None and each.name.casefold() != table.casefold():
                 continue
-            first = min(r.day for r in records if each.table in {t.table for t in r.tables})
+            first = since[each.table]
             if by == "column":
                 found += _by_column(each, first, settings)
                 continue
             saving = _saving(each, first, settings)
             if each.table not in indexes:
-                indexes[each.table] = _index_size(store, each.table, settings)
+                # After one failure the others would wait for the timeout, too.
+                has_failed = None in indexes.values()
+                size = None if has_failed else _index_size(store, each.table, settings)
+                indexes[each.table] = size
             count = (max(r.day for r in workload.records) - first).days + 1 if day is None else 1
             size = indexes[each.table]
             price = settings.price_storage if _is_remote(store.location) else 0.0
