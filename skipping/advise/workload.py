@@ -11,7 +11,6 @@ from providers.errors import NoStore, StoreError, first_line
 from skipping.config.settings import Settings
 from skipping.extensions import OwnWorkload, find_extensions
 from skipping.model.workload import WorkloadRecord, first_day
-from skipping.sources.spark import settings_of, store_of
 from skipping.stores import IndexStore
 
 if TYPE_CHECKING:
@@ -32,6 +31,8 @@ def read_workload(spark: SparkSession) -> RememberedWorkload:
 
     If the store fails, this is what the driver counted, and `problem` has the error.
     """
+    from skipping.sources.spark import settings_of, store_of  # imports Spark
+
     extensions = find_extensions()
     own = OwnWorkload() if extensions is None else extensions.own_workload(spark)
     settings = settings_of(spark)
