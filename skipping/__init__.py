@@ -15,6 +15,7 @@ require_own("providers")
 from providers.errors import SkippingError  # noqa: E402
 
 if TYPE_CHECKING:
+    from skipping.advise.savings import Saving, savings
     from skipping.commands.execute import schema, sql, streams
     from skipping.index import SkippingIndex
     from skipping.lookup.scan_plan import ScanPlan
@@ -22,27 +23,31 @@ if TYPE_CHECKING:
     from skipping.streaming.jobs import Stream
 
 __all__ = [
+    "Saving",
     "ScanPlan",
     "SkippingError",
     "SkippingIndex",
     "Stream",
     "in_network",
+    "savings",
     "schema",
     "sql",
     "streams",
 ]
 
 _MODULES = {
+    "Saving": "skipping.advise.savings",
     "ScanPlan": "skipping.lookup.scan_plan",
     "SkippingIndex": "skipping.index",
     "Stream": "skipping.streaming.jobs",
     "in_network": "skipping.parser.networks",
+    "savings": "skipping.advise.savings",
     "schema": "skipping.commands.execute",
     "sql": "skipping.commands.execute",
     "streams": "skipping.commands.execute",
 }
 
-_NEED_SPARK = {"Stream", "schema", "sql", "streams"}
+_NEED_SPARK = {"Stream", "savings", "schema", "sql", "streams"}
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from skipping.model.definition import TableId
+from skipping.model.workload import WorkloadRecord
 from skipping.parser.statements import Report
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ class Analysed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OwnWorkload:
+    """What this driver counted of its queries; `problem` is why the store does not have it."""
+
+    records: Sequence[WorkloadRecord] = ()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Extensions:
     """Functions that need a session with hooks."""
 
@@ -45,8 +53,8 @@ class Extensions:
     report: Callable[[SparkSession, Report], Sequence[tuple[Any, ...]]]
     """Runs a statement such as EXPLAIN SKIPPING; returns its rows. SessionError without hooks."""
 
-    list_unindexed_conditions: Callable[[SparkSession, TableId], Sequence[Mapping[str, Any]]]
-    """Returns the conditions on a table that no index could use; empty without hooks."""
+    own_workload: Callable[[SparkSession], OwnWorkload]
+    """Returns what the queries of this driver read and skipped; empty without hooks."""
 
 
 _extensions: Extensions | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,14 @@ from providers.errors import DefinitionError
 from providers.predicate import Predicate
 from skipping.advise.analyze import list_kinds
 from skipping.advise.sample import measure_files
+from skipping.advise.savings import Saving
+from skipping.advise.savings import savings as list_savings
 from skipping.lookup.format import format_value
+from skipping.lookup.scan_plan import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from pyspark.sql import SparkSession
 
     from skipping.index import SkippingIndex
 
@@ -174,6 +179,41 @@ def draw_files(files: FileMap, column: str, *, ax: Axes | None = None) -> Axes:
         title += f": {files.kept:,} to read, {files.total - files.kept:,} pruned"
         ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     ax.set_title(title, loc="left", fontsize=11)
+    return ax
+
+
+def savings(spark: SparkSession, table: str | None = None, *, ax: Axes | None = None) -> Axes:
+    """Draw the bytes that queries read, and those that they skipped, on each day.
+
+    All drivers of the store are counted (`skipping.savings`); with `table`, only that table.
+    """
+    return draw_savings(list_savings(spark, table, by="day"), ax=ax)
+
+
+def draw_savings(savings: Sequence[Saving], *, ax: Axes | None = None) -> Axes:
+    """Draw savings by day, of one table or several, added up."""
+    ax = ax if ax is not None else new_axes(9, 3.2)
+    days = sorted({each.day for each in savings if each.day is not None})
+    by_day = [[each for each in savings if each.day == day] for day in days]
+    read = np.array([float(sum(each.opened_bytes for each in some)) for some in by_day])
+    skipped = np.array([float(sum(each.bytes for each in some)) for some in by_day])
+    # Days without queries have a place, too.
+    places = np.array([(day - days[0]).days for day in days], float)
+    ax.bar(places, read, 0.8, color=KEPT, label="read")
+    ax.bar(places, skipped, 0.8, bottom=read, color=PRUNED, label="skipped")
+    ticks = np.unique(np.linspace(0, len(days) - 1, min(6, len(days))).astype(int))
+    ax.set_xticks([places[i] for i in ticks], [days[i].isoformat() for i in ticks])
+    ax.set_ylabel("bytes")
+    ax.yaxis.set_major_formatter(lambda value, _: format_bytes(int(value)))
+    ax.spines[["top", "right"]].set_visible(False)
+    requests, seconds = sum(s.requests for s in savings), sum(s.seconds for s in savings)
+    ax.set_title(
+        f"{format_bytes(int(skipped.sum()))} not read, about {requests:,} requests and "
+        f"{seconds:,.0f} s of tasks saved",
+        loc="left",
+        fontsize=11,
+    )
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return ax
 
 

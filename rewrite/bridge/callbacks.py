@@ -54,6 +54,15 @@ def table_key(table: TableId) -> str:
     return f"{table.format}\n{table.id}\n{table.root}"
 
 
+def parse_table_key(text: str) -> TableId:
+    """Return the table of a text that `table_key` made.
+
+    >>> parse_table_key(table_key(TableId("delta", "id", "file:/t"))).root
+    'file:/t'
+    """
+    return TableId(*text.split("\n", 2))
+
+
 class Answers:
     """Handles requests from Java.
 

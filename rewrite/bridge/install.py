@@ -20,6 +20,7 @@ from rewrite.bridge.counters import Counting
 from rewrite.bridge.lookup_cache import LookupCache
 from rewrite.bridge.message_files import Folder
 from rewrite.bridge.store_watcher import StoreWatcher
+from rewrite.bridge.workload_writer import WorkloadWriter
 from skipping.config.settings import Settings
 from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import settings_of, store_of
@@ -100,11 +101,13 @@ class Hooks:
             answers.warn,
             _weak(self._publish, default=None),
         )
+        self.workload = WorkloadWriter(self.java, self.lookups)
         self._watcher = StoreWatcher(
             self.java,
             self._session,
             self.lookups,
             self.counting,
+            self.workload,
             warn=answers.warn,
             on_end=self.close,
         )

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -17,6 +18,7 @@ from providers.errors import SkippingError
 from rewrite.bridge.callbacks import describe_indexes
 from rewrite.bridge.counters import Counting
 from rewrite.bridge.lookup_cache import LookupCache
+from rewrite.bridge.workload_writer import WorkloadWriter
 from skipping.lookup.lookup import Lookup
 
 _SHORTEST, _LONGEST = 0.2, 60.0
@@ -32,7 +34,8 @@ _LOG_INTERVAL = 60.0
 class StoreWatcher:
     """Reads the store in each session's settings about every `cache.ttl`, on its own thread.
 
-    The thread ends with the Spark context and then calls `on_end`.
+    The same thread logs the counters, and writes those of the workload to the store. It ends
+    with the Spark context and then calls `on_end`.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class StoreWatcher:
         spark: Callable[[], SparkSession],
         lookups: LookupCache,
         counting: Counting,
+        workload: WorkloadWriter,
         *,
         warn: Callable[[str], None],
         on_end: Callable[[], None],
@@ -49,6 +53,7 @@ class StoreWatcher:
         self._spark = spark
         self._lookups = lookups
         self._counting = counting
+        self._workload = workload
         self._warn = warn
         self._on_end = on_end
         self._read_at = weakref.WeakKeyDictionary[Lookup, float]()
@@ -92,6 +97,8 @@ class StoreWatcher:
 
     def _run(self) -> None:
         logged = time.monotonic()
+        with suppress(Exception):  # the store may be unreachable, or not exist yet
+            self._workload.restore()
         while not self._has_ended():
             time.sleep(_SHORTEST)
             try:
@@ -100,10 +107,14 @@ class StoreWatcher:
                 if time.monotonic() - logged >= _LOG_INTERVAL:
                     logged = time.monotonic()
                     self._counting.log(self._java)
+                self._workload.write_if_due()
             except Exception as error:
                 if self._has_ended() or not self._is_java_alive():
                     break
                 self._warn(f"watching the stores failed, retrying: {type(error).__name__}: {error}")
+        with suppress(Exception):  # the JVM may end meanwhile
+            if self._is_java_alive():
+                self._workload.write()
         self._on_end()
 
     def _find_due(self) -> set[Lookup]:

@@ -118,4 +118,8 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
   public ExecutionLog executions() {
     return executions;
   }
+
+  public PruningFeedback feedback() {
+    return feedback;
+  }
 }

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rewrite.bridge.callbacks import table_key
 from rewrite.bridge.install import find_hooks
 from rewrite.observe.explain import (
     read_action,
@@ -18,10 +17,11 @@ from rewrite.observe.explain import (
     wait_for_records,
 )
 from rewrite.observe.rows import describe_scan, rows_of
+from skipping.extensions import OwnWorkload
 from skipping.lookup.scan_plan import ScanPlan
-from skipping.model.definition import TableId
 from skipping.parser.statements import ShowHistory
 from skipping.sources.rows import frame_of_rows
+from skipping.sources.spark import settings_of
 
 
 def history(spark: SparkSession) -> DataFrame:
@@ -54,13 +54,11 @@ def rows_of_history(spark: SparkSession, table: str | None = None) -> list[tuple
     )
 
 
-def list_unindexed_conditions(spark: SparkSession, table: TableId) -> list[dict[str, Any]]:
-    """Return the conditions on a table that no index could use; empty without hooks."""
+def own_workload(spark: SparkSession) -> OwnWorkload:
+    """Return what the queries of this driver read and skipped; empty without hooks."""
     if find_hooks(spark) is None:
-        return []
-    recorded = wait_for_records(spark).java.executions().unusedPredicates()
-    conditions: list[dict[str, Any]] = json.loads(recorded.of(table_key(table)))
-    return conditions
+        return OwnWorkload()
+    return wait_for_records(spark).workload.read(settings_of(spark))
 
 
 def _describe(execution: Mapping[str, Any], scan: ScanPlan) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -10,6 +10,10 @@ from pyspark.sql import SparkSession
 from providers.errors import SessionError
 from rewrite.bridge.counters import TableCounters, metrics, totals
 from rewrite.observe.explain import require_hooks, wait_for_records
+from skipping.advise.savings import estimate
+from skipping.config.settings import Settings
+from skipping.model.workload import WorkloadRecord
+from skipping.sources.spark import settings_of
 
 
 def counters(spark: SparkSession) -> tuple[TableCounters, ...]:
@@ -38,12 +42,36 @@ class PrometheusCollector:
                 "pip install 'lakehouse-file-skipping[metrics]'"
             ) from error
         self._hooks = require_hooks(spark)
+        self._settings = settings_of(spark)
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics for a scrape; nothing after the session has ended."""
         try:
             tables = totals(self._hooks.java)
+            workload = self._hooks.workload.read(self._settings)
         except Exception:  # py4j raises several types once the JVM has ended
             return
         verification = self._hooks.verification
         yield from metrics(tables, len(verification.alarms), verification.files)
+        yield from savings_metrics(workload.records, self._settings)
+
+
+def savings_metrics(records: Iterable[WorkloadRecord], settings: Settings) -> Iterator[Any]:
+    """Yield estimates of what the queries of one driver saved, on the last days."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    meanings = {
+        "requests": "estimated requests that queries did not send, because files were skipped",
+        "seconds": "estimated seconds of a task that reading these files would have taken",
+        "price": "estimated price of these requests, by spark.skipping.price.get",
+    }
+    families = [
+        GaugeMetricFamily(f"skipping_saved_{name}", meaning, labels=["table", "day"])
+        for name, meaning in meanings.items()
+    ]
+    for record in records:
+        for table in record.tables:
+            found = estimate(table.table.root, table.pruned_files, table.pruned_bytes, settings)
+            for family, value in zip(families, found, strict=True):
+                family.add_metric([table.name, record.day.isoformat()], value)
+    yield from families

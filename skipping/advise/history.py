@@ -1,15 +1,14 @@
-"""List conditions of queries that no index could evaluate; the driver counts them."""
+"""List conditions of queries that no index could evaluate, of all drivers (`read_workload`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import SparkSession
 
-from skipping.extensions import find_extensions
+from skipping.advise.workload import read_workload
 from skipping.model.definition import TableId
+from skipping.model.workload import PredicateWorkload, merge_tables
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
@@ -38,15 +37,21 @@ class RecordedPredicate:
 
 def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
     """Return the predicates on a table that no index could evaluate, most frequent first."""
-    extensions = find_extensions()
-    if extensions is None:
-        return []
-    counted = extensions.list_unindexed_conditions(spark, table)
-    predicates = [RecordedPredicate(**_read(each)) for each in counted]
-    return sorted(predicates, key=lambda each: (-each.scans, each.condition))
+    counted = merge_tables(read_workload(spark).records).get(table)
+    missed = [] if counted is None else [p for p in counted.predicates if p.missed_scans]
+    return sorted(map(_read, missed), key=lambda each: (-each.scans, each.condition))
 
 
-def _read(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("condition", "identity", "sql", "computed", "form", "scans", "opened", "bytes")
-    read = {name: recorded[name] for name in names}
-    return {**read, "keys": recorded["keys"] / recorded["scans"], "parts": tuple(recorded["parts"])}
+def _read(counted: PredicateWorkload) -> RecordedPredicate:
+    return RecordedPredicate(
+        condition=counted.condition,
+        identity=counted.identity,
+        sql=counted.sql,
+        computed=counted.computed,
+        form=counted.form,
+        scans=counted.missed_scans,
+        opened=counted.missed_files,
+        bytes=counted.missed_bytes,
+        keys=counted.keys / counted.scans,
+        parts=counted.parts,
+    )

@@ -21,6 +21,7 @@ from providers.errors import (
     TableError,
 )
 from skipping.advise.analyze import analyze
+from skipping.advise.savings import rows_of_savings, savings
 from skipping.config.options import IndexOptions
 from skipping.extensions import find_extensions
 from skipping.index import SkippingIndex
@@ -130,6 +131,9 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return _describe_files(spark, table, where)
         case statements.ShowStreams():
             return [astuple(stream) for stream in streams(spark)]
+        case statements.ShowSavings(table, by):
+            found = savings(spark, None if table is None else sql_name(table), by=by)
+            return rows_of_savings(found, statement.schema)
         case _:
             return _report(spark, statement)
 

@@ -304,6 +304,26 @@ class Settings:
         meaning="whether explain shows the values in conditions, or only counts",
         fixed=True,
     )
+    workload: bool = _setting(
+        True,
+        "workload",
+        values.boolean,
+        text="true",
+        takes="true or false",
+        meaning="whether the driver writes counts of its queries to the store, by table, condition "
+        "and day, without values, for ANALYZE and SHOW SKIPPING SAVINGS. With false, they stay in "
+        "memory",
+        fixed=True,
+    )
+    workload_retention: float = _setting(
+        90 * 86400.0,
+        "workload.retention",
+        values.budget,
+        text="90d",
+        takes="a duration above zero such as 90d or 12h",
+        meaning="how long these counts are kept, in whole days",
+        fixed=True,
+    )
     checkpoint_roots: tuple[str, ...] = _setting(
         (),
         "streaming.checkpointRoots",

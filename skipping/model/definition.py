@@ -59,7 +59,7 @@ class TableId:
     @property
     def is_sound(self) -> bool:
         """Whether a stored definition can have it: not with long parts or control characters."""
-        return all(part == "" or _is_name(part) for part in (self.format, self.id, self.root))
+        return all(part == "" or is_name(part) for part in (self.format, self.id, self.root))
 
     @property
     def has_log(self) -> bool:
@@ -182,7 +182,7 @@ class Definition:
         Other programs can write to the store, so the checks of CREATE are repeated: size, structure
         and types are checked, and the condition in `where` is parsed.
         """
-        data = _parse_object(text)
+        data = parse_object(text)
         try:
             format = data["format"]
             if type(format) is not int or format != FORMAT:
@@ -233,16 +233,16 @@ class Definition:
     @classmethod
     def unreadable(cls, index: IndexId, fault: str, text: str = "{}") -> Definition:
         """Return a definition with this fault; if `text` has a valid name and table, with them."""
-        index = index if _is_name(index) else mask_controls(index)[:100] or "?"
+        index = index if is_name(index) else mask_controls(index)[:100] or "?"
         name, table, dropped = f"(unreadable) {index}", TableId("unreadable", index, ""), False
         with suppress(StoreError):
-            data = _parse_object(text)
+            data = parse_object(text)
             dropped = data.get("dropped") is True
-            if _is_name(data.get("name")):
+            if is_name(data.get("name")):
                 name = data["name"]
             given = data.get("table")
             parts = ("format", "id", "root")
-            if isinstance(given, dict) and all(_is_name(given.get(part)) for part in parts):
+            if isinstance(given, dict) and all(is_name(given.get(part)) for part in parts):
                 table = TableId(*(given[part] for part in parts))
         return cls(
             index, table, name, (), dropped=dropped, enabled=False, fault=mask_controls(fault)
@@ -274,7 +274,7 @@ class Definition:
                 raise DefinitionError(
                     f"column {column.name!r:.100}: its identity or type does not match its parts"
                 )
-        if not all(map(_is_name, texts)) or not self.table.is_sound:
+        if not all(map(is_name, texts)) or not self.table.is_sound:
             raise DefinitionError(
                 "a name of the table, a column or an expression is empty, has control characters, "
                 f"or has more than {_LONGEST_NAME:,} characters"
@@ -326,7 +326,7 @@ class State:
 
         Raises StoreError if the text is not a valid state.
         """
-        data = _parse_object(text)
+        data = parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
         numbers = (state.covered, state.revision, state.left)
         if (
@@ -360,16 +360,18 @@ _KIND = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _STORED = {field.name for field in fields(Definition)} - {"fault"}
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def parse_object(
+    text: str, what: str = "definition or state", *, longest: int = _LONGEST_TEXT
+) -> dict[str, Any]:
     """Parse a JSON object; raise StoreError for other text, or if it is too long or too deep."""
-    if len(text) > _LONGEST_TEXT:
-        raise StoreError(f"a stored definition or state is too long: {len(text):,} characters")
+    if len(text) > longest:
+        raise StoreError(f"a stored {what} is too long: {len(text):,} characters")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"a stored definition or state is not JSON: {first_line(error)}") from None
+        raise StoreError(f"a stored {what} is not JSON: {first_line(error)}") from None
     if not isinstance(data, dict):
-        raise StoreError(f"a stored definition or state is not a JSON object: {text!r:.100}")
+        raise StoreError(f"a stored {what} is not a JSON object: {text!r:.100}")
     return data
 
 
@@ -377,7 +379,7 @@ def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
     """Parse (name, scalar value) pairs; raise TypeError or ValueError."""
     pairs = tuple((name, value) for name, value in given)
     for name, value in pairs:
-        if not (_is_name(name) and type(value) in (bool, int, float, str)):
+        if not (is_name(name) and type(value) in (bool, int, float, str)):
             raise TypeError(f"{name!r:.100} is not a parameter")
     return pairs
 
@@ -405,7 +407,8 @@ def _is_composite(column: IndexedColumn) -> bool:
     ) > 1 and column.identity == composite_identity(identities)
 
 
-def _is_name(value: object) -> bool:
+def is_name(value: object) -> bool:
+    """Return whether a value can be a stored name: a text, not too long, no control characters."""
     return (
         isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME and mask_controls(value) == value
     )

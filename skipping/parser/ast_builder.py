@@ -45,16 +45,8 @@ class StatementReader:
             job = next(t for t in tokens_of(node) if t.type == "JOB_NAME")
             self._marks["job"] = start_of(job)
             return statements.RecoverJob(read_token(literals.unquote, job), marks=marks)
-        if node.data == "show":
-            scope = self._read_name(parts["scope"]) if "scope" in parts else None
-            return statements.Show(scope, "extended" in parts, marks=marks)
-        if node.data == "show_streams":
-            return statements.ShowStreams(marks=marks)
-        if node.data == "show_counters":
-            return statements.ShowCounters(marks=marks)
-        if node.data == "show_history":
-            named = self._read_name(parts["table"]) if "table" in parts else None
-            return statements.ShowHistory(named, marks=marks)
+        if node.data.startswith("show"):
+            return self._show(node.data, parts)
         table = self._read_name(parts["table"])
         match node.data:
             case "create":
@@ -75,6 +67,23 @@ class StatementReader:
             case "drop":
                 return statements.Drop(table, "if_exists" in parts, marks=marks)
         return _PLAIN[node.data](table, marks=marks)
+
+    def _show(self, rule: str, parts: Mapping[str, Tree[Token]]) -> Statement:
+        marks = MappingProxyType(self._marks)
+        named = self._read_name(parts["table"]) if "table" in parts else None
+        match rule:
+            case "show":
+                scope = self._read_name(parts["scope"]) if "scope" in parts else None
+                return statements.Show(scope, "extended" in parts, marks=marks)
+            case "show_streams":
+                return statements.ShowStreams(marks=marks)
+            case "show_counters":
+                return statements.ShowCounters(marks=marks)
+            case "show_history":
+                return statements.ShowHistory(named, marks=marks)
+        if "by_column" in parts:
+            return statements.ShowSavings(named, "column", marks=marks)
+        return statements.ShowSavings(named, "day" if "by_day" in parts else None, marks=marks)
 
     def _action(self, node: Tree[Token]) -> Action:
         match node.data:

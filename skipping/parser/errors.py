@@ -18,6 +18,7 @@ _NAMES = {
     "JOB_NAME": "the name of a job",
     "KIND": "an index type such as MIN_MAX",
     "OPTION": "the name of an option",
+    "BY_COLUMN": "COLUMN",
 }
 _VALUES = ("NUMBER", "STRING", "TRUE", "FALSE")
 _SIGNS = {"LPAR": "an opening (", "RPAR": "a closing )", "COMMA": "a comma", "EQ": "="}

@@ -123,6 +123,8 @@ def _types(tokens: Sequence[re.Match[str]], at: int) -> Iterator[str]:
         yield word
     if word == "TABLE" and follow[:1] in ("w", "n", "d") and not _starts_columns(tokens[at + 1 :]):
         yield "TABLE_WORD"
+    if word == "COLUMN":
+        yield "BY_COLUMN"
     if is_name:
         yield from _NAMES
     if shape[0] == "w":

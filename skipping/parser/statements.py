@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from providers.base import Param
 from skipping.parser.literals import join_name
@@ -340,6 +340,28 @@ class ShowCounters(_Marked):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ShowSavings(_Marked):
+    """`SHOW SKIPPING SAVINGS [FOR t] [BY COLUMN | DAY]`: what queries of all drivers did not read.
+
+    Returns a row for each table, for each of its columns with a condition, or for each of its days.
+    """
+
+    table: Name | None = None
+    by: Literal["column", "day"] | None = None
+
+    @property
+    def schema(self) -> str:
+        """The columns of the rows; those about the index are missing BY COLUMN."""
+        first = {None: "since date", "column": "`column` string", "day": "day date"}[self.by]
+        index = "" if self.by == "column" else "index_bytes bigint, cost double, "
+        return (
+            f"`table` string, {first}, queries bigint, pruned_queries bigint, files bigint, "
+            f"bytes bigint, requests bigint, seconds double, saved double, {index}"
+            "opened_files bigint, opened_bytes bigint, unmatched_files bigint, note string"
+        )
+
+
 Report: TypeAlias = Explain | Verify | ShowHistory | ShowCounters
 """Statements that only a session with hooks can run (`skipping.extensions`)."""
 
@@ -356,5 +378,6 @@ Statement: TypeAlias = (
     | RecoverJob
     | DescribeFiles
     | ShowStreams
+    | ShowSavings
     | Report
 )

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ from providers.errors import NoStore
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, TableId, Versioned
 from skipping.model.lease import Lease
+from skipping.model.workload import WorkloadRecord
 
 Generation: TypeAlias = int
 """Grows with each change of an index's entries. Equal generations have equal entries (`epochs`)."""
@@ -249,6 +251,23 @@ class IndexStore(Protocol):
         `generation` is that of the entries from which the caller has the ordinals. Raises
         StoreError after `timeout` seconds, and Rewound if the store does not remember the
         generation. A test that the store cannot evaluate prunes nothing.
+        """
+
+    def record_workload(
+        self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
+    ) -> None:
+        """Write what a driver counted on a day; replace its earlier record of that day.
+
+        The store may delete records of days before `oldest`. Raises NoStore before the first index
+        is created, and StoreError without write permission and after `timeout` seconds.
+        """
+
+    def workload(
+        self, *, since: date, until: date, timeout: float | None = None
+    ) -> Sequence[WorkloadRecord]:
+        """Return the records of these days, at most the newest `MOST_RECORDS`.
+
+        Records that no release writes are left out. Raises StoreError as `record_workload` does.
         """
 
 

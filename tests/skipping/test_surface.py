@@ -64,11 +64,13 @@ class TestSurface:
                 "verify",
             ],
             "skipping": [
+                "Saving",
                 "ScanPlan",
                 "SkippingError",
                 "SkippingIndex",
                 "Stream",
                 "in_network",
+                "savings",
                 "schema",
                 "sql",
                 "streams",

@@ -64,6 +64,16 @@ public final class SkippingConf {
     return "strict".equalsIgnoreCase(get("mode", "fallback").trim());
   }
 
+  /** Whether the counts of queries may be written to the store. */
+  public static boolean remembersWorkload() {
+    return isTrue("workload");
+  }
+
+  /** Returns the address of the store; empty for the default. */
+  public static String store() {
+    return get("store", "").trim();
+  }
+
   /** Returns the seconds that a query may wait for keys, as long as Spark waits for a broadcast. */
   static double patience() {
     long seconds = current().broadcastTimeout();

@@ -1,13 +1,23 @@
 package rewrite.jvm.keys;
 
+import java.io.IOException;
 import java.lang.ref.WeakReference;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HashMap;
+import java.util.HexFormat;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
+import rewrite.jvm.bridge.Json;
 import rewrite.jvm.bridge.RecentMap;
 
 /**
  * Remembers what the keys of joins pruned, by the shape of the lookup: table, column, filtering
  * side, conditions.
+ *
+ * <p>Python stores how often the last lookups of a shape pruned too little, so that a driver begins
+ * with what others saw.
  *
  * <p>A shape that pruned too little is not used in the next query, then in the next three, then
  * seven, at last in ten: data and conditions change. If keys split what Spark reads once, a try may
@@ -20,8 +30,12 @@ public final class PruningFeedback {
   private static final double PAUSE_AFTER_FAILURE = 10;
   private static final double MIN_BENEFIT = 0.01;
   private static final int CAPACITY = 10_000;
+  private static final int STORED = 256;
+  private static final int DIGEST = 8; // bytes
 
   private final Map<String, Outcome> outcomes = new RecentMap<>(CAPACITY);
+  /** By the digest of a shape: what other drivers saw of shapes that were not used here yet. */
+  private final Map<String, Integer> others = new HashMap<>();
 
   /**
    * Return why a shape is not worth a lookup, or null.
@@ -33,7 +47,7 @@ public final class PruningFeedback {
    * query get the same result, otherwise their copies would no longer be equal.
    */
   public synchronized String rejectReason(String shape, String overhead, int copies) {
-    Outcome outcome = outcomes.get(shape);
+    Outcome outcome = find(shape);
     if (outcome == null) return null;
     boolean failed = outcome.failure != null && outcome.failureOverhead.equals(overhead);
     if (failed && System.nanoTime() - outcome.failureEnds < 0) {
@@ -59,7 +73,7 @@ public final class PruningFeedback {
   /** Record the fraction of the files, from 0 to 1, that the keys of a source pruned. */
   public synchronized void recordBenefit(KeySource source, double fraction) {
     if (!source.isRegistered()) return;
-    Outcome outcome = outcomes.computeIfAbsent(source.shape(), shape -> new Outcome());
+    Outcome outcome = findOrAdd(source.shape());
     if (fraction >= minBenefit(source.copies())) {
       outcome.useless = 0;
     } else if (outcome.isOtherQuery(source.query().get())) { // each part of a query reports
@@ -73,10 +87,50 @@ public final class PruningFeedback {
   /** Record that the keys of a source could not be collected, why, and how long that took. */
   public synchronized void recordFailure(KeySource source, String reason, double seconds) {
     if (!source.isRegistered()) return;
-    Outcome outcome = outcomes.computeIfAbsent(source.shape(), shape -> new Outcome());
+    Outcome outcome = findOrAdd(source.shape());
     outcome.failure = reason;
     outcome.failureOverhead = source.overhead();
     outcome.failureEnds = System.nanoTime() + (long) (PAUSE_AFTER_FAILURE * seconds * 1e9);
+  }
+
+  private Outcome find(String shape) {
+    Outcome outcome = outcomes.get(shape);
+    Integer useless = outcome != null || others.isEmpty() ? null : others.remove(digest(shape));
+    if (useless == null) return outcome;
+    outcome = findOrAdd(shape);
+    outcome.useless = useless;
+    return outcome;
+  }
+
+  private Outcome findOrAdd(String shape) {
+    return outcomes.computeIfAbsent(shape, any -> new Outcome());
+  }
+
+  /** Return how many of the last lookups of each shape pruned too little, as JSON, by the digest of
+      the shape: those used last. */
+  public synchronized String json() {
+    Map<String, Integer> out = new HashMap<>();
+    int rest = outcomes.size();
+    for (Map.Entry<String, Outcome> each : outcomes.entrySet()) {
+      if (rest-- <= STORED) out.put(digest(each.getKey()), each.getValue().useless);
+    }
+    return Json.write(out);
+  }
+
+  /** Begin with what other drivers saw, as `json` has it. */
+  public synchronized void restore(String json) throws IOException {
+    Json.read(json.getBytes(StandardCharsets.UTF_8))
+        .forEach((digest, useless) -> others.put(digest, ((Number) useless).intValue()));
+  }
+
+  private static String digest(String shape) {
+    try {
+      byte[] bytes =
+          MessageDigest.getInstance("SHA-256").digest(shape.getBytes(StandardCharsets.UTF_8));
+      return HexFormat.of().formatHex(bytes, 0, DIGEST);
+    } catch (NoSuchAlgorithmException impossible) {
+      throw new IllegalStateException(impossible);
+    }
   }
 
   /** Return the fraction of the files to prune: if one read serves several parts of the query, the

@@ -1,6 +1,7 @@
 package rewrite.jvm.observe;
 
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -51,7 +52,7 @@ public final class ExecutionLog extends SparkListener {
   /** Running executions, and those that they are part of; only the listener's thread uses it. */
   private final Map<Long, Long> roots = new HashMap<>();
   private final TableTotals totals = new TableTotals();
-  private final UnusedPredicates unused = new UnusedPredicates();
+  private final Workload workload = new Workload();
 
   public ExecutionLog(ScanReport scans) {
     this.scans = scans;
@@ -102,12 +103,15 @@ public final class ExecutionLog extends SparkListener {
     Set<Integer> hashes = new HashSet<>();
     addHashes(end.qe().logical(), hashes);
     addHashes(end.qe().analyzed(), hashes);
+    List<Workload.Scan> ran = new ArrayList<>();
     Execution execution =
         new Execution(
             end.executionId(), root, name, statement(end.qe().logical()),
             SkippingConf.showsValues(), end.time(), end.duration() / 1e9,
-            scans.summarize(end.qe().executedPlan(), isDrained, unused), hashes);
+            scans.summarize(end.qe().executedPlan(), isDrained, ran), hashes);
     totals.add(execution.scans);
+    workload.add(
+        Workload.Place.of(end.time(), SkippingConf.store(), SkippingConf.remembersWorkload()), ran);
     synchronized (executions) {
       executions.addLast(execution);
       if (executions.size() > EXECUTIONS) executions.removeFirst();
@@ -175,9 +179,9 @@ public final class ExecutionLog extends SparkListener {
     return Json.write(found.stream().map(Execution::describe).toList());
   }
 
-  /** Predicates by which no index pruned a file. */
-  public UnusedPredicates unusedPredicates() {
-    return unused;
+  /** What queries read and skipped, by day, table and predicate. */
+  public Workload workload() {
+    return workload;
   }
 
   public TableTotals totals() {

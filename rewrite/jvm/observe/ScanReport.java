@@ -47,11 +47,11 @@ public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan
    * Returns what is known of the scans of a plan that has run, one object a scan, from the root down.
    *
    * <p>Nothing is looked up, listed or planned. `format`, which needs a look at the table, holds what
-   * Sizes can describe later. Predicates with no benefit are added to `unused`. `isDrained`: all rows
-   * of the plan were read.
+   * Sizes can describe later. Scans of tables that may have an index are added to `ran`, with their
+   * predicates. `isDrained`: all rows of the plan were read.
    */
   public List<Map<String, Object>> summarize(
-      SparkPlan plan, boolean isDrained, UnusedPredicates unused) {
+      SparkPlan plan, boolean isDrained, List<Workload.Scan> ran) {
     ScanFinder finder = new ScanFinder(plan, null);
     if (isDrained) finder.drain(plan);
     List<Map<String, Object>> out = new ArrayList<>();
@@ -59,7 +59,8 @@ public record ScanReport(Budgets budgets, PhysicalScans physical, Rule<SparkPlan
       PhysicalScan scan = physical.of(each);
       Map<String, Object> known = describe(scan, finder, () -> findCounts(scan), scan::source);
       ScanNotes.Predicates predicates = ScanNotes.predicates(scan.node());
-      if (predicates != null) unused.add(known, predicates.table(), predicates.entries());
+      boolean isCounted = predicates != null && Boolean.TRUE.equals(known.get("counted"));
+      if (isCounted) ran.add(new Workload.Scan(known, predicates));
       out.add(known);
     }
     finder.markCaches();

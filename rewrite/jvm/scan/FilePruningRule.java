@@ -218,10 +218,12 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         List<Map<String, Object>> leaves =
             AskedLeaves.of(filters, ScanNotes.keys(scan), read.columns());
         // A scan is visited with the filter above it, and once more alone.
-        if (!leaves.isEmpty()) ScanNotes.setPredicates(scan, read.table(), leaves);
+        if (!leaves.isEmpty() || ScanNotes.predicates(scan) == null) {
+          ScanNotes.setPredicates(scan, read.table(), leaves);
+        }
       } catch (Throwable failure) {
         Failures.passOn(failure);
-        // ANALYZE lacks one lookup.
+        // ANALYZE and SAVINGS lack one scan.
       }
     }
 

@@ -15,6 +15,7 @@ public final class FileCounter {
   private final StatisticsResult statistics;
   private final Set<String> candidates;
   private final int[] prunedBy; // files for each operand: those of the index, then statistics
+  private final long[] prunedBytesBy;
   private final Map<String, Integer> foreign = new TreeMap<>();
   private int total;
   private int unknown;
@@ -33,6 +34,7 @@ public final class FileCounter {
     this.response = response;
     this.statistics = statistics;
     this.prunedBy = new int[response.operands() + statistics.operands()];
+    this.prunedBytesBy = new long[prunedBy.length];
   }
 
   /** Whether some file of the table may be pruned; the listing may not have it. */
@@ -52,7 +54,10 @@ public final class FileCounter {
     if (ordinal < 0 && response.index() != null) unknown++;
     for (int i = 0; i < prunedBy.length; i++) {
       int own = i - response.operands();
-      if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) prunedBy[i]++;
+      if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) {
+        prunedBy[i]++;
+        prunedBytesBy[i] += size;
+      }
     }
     if (!response.prunes(ordinal) && !statistics.prunes(location)) return false;
     if (candidates != null && !candidates.contains(location)) return false;
@@ -107,6 +112,7 @@ public final class FileCounter {
     out.put("unknown", unknown);
     out.put("pruned", pruned);
     out.put("counts", prunedBy);
+    out.put("counted bytes", prunedBytesBy);
     out.put("bytes", bytes);
     out.put("pruned bytes", prunedBytes);
     out.put("unused", unused);

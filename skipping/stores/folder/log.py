@@ -28,7 +28,10 @@ MOST_VALUES = 4_000_000
 """Maximum of values in them: Python parses them at once, while no other thread runs."""
 
 HINT = "log/_last_checkpoint"
-"""Names the newest checkpoint; the only object whose content changes."""
+"""Names the newest checkpoint; the only object of the log whose content changes."""
+
+WORKLOAD = "workload/"
+"""The folder of what drivers counted of their queries; the log does not name these objects."""
 
 RECORD: Mapping[str, type] = {
     **dict.fromkeys(("definition", "state", "lease"), str),
@@ -44,6 +47,7 @@ _LOG = re.compile(r"log/([0-9]{10})(\.checkpoint)?\.json")
 _OWN = re.compile(
     rf"({_DATA.pattern}|{_LOG.pattern}|{HINT}|(probe|drafts)/[0-9a-f]{{32}})(#[0-9]+)?"
 )
+_WORKLOAD = re.compile(rf"{WORKLOAD}([0-9-]{{10}}-[0-9a-f]{{16}})\.json(#[0-9]+)?")
 _SKETCH = re.compile(r"s[0-9]{1,10}[a-z0-9]{0,9}")
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
@@ -234,6 +238,21 @@ def is_own(name: str) -> bool:
     (True, False)
     """
     return _OWN.fullmatch(name) is not None
+
+
+def workload_name(key: str) -> str:
+    """Return the name of the object with a driver's counts of a day.
+
+    >>> workload_name("2026-11-29-0123456789abcdef")
+    'workload/2026-11-29-0123456789abcdef.json'
+    """
+    return f"{WORKLOAD}{key}.json"
+
+
+def workload_key(name: str) -> str | None:
+    """Return the key in such a name, also of a staged file; None for other names."""
+    match = _WORKLOAD.fullmatch(name)
+    return None if match is None else match[1]
 
 
 def version_of(name: str) -> tuple[int, bool] | None:

@@ -39,7 +39,7 @@ _CLIENT = {
 }
 _PROTECTED = re.compile(r"[^ -~]")
 _USER = re.compile(r"//[^/@ ]*@")
-_SUBFOLDERS = ("log", "data", "probe")
+_SUBFOLDERS = ("log", "data", "probe", "workload")
 
 
 _T = TypeVar("_T")

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,21 +21,25 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
+from skipping.model.workload import LONGEST, WorkloadRecord, parse_records, select_keys
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, sketches
 from skipping.stores.fields import KEPT
 from skipping.stores.folder import log, upkeep
 from skipping.stores.folder.follower import LogFollower, boot_time
 from skipping.stores.folder.log import RECORD, Commit, Ranges, Segment
-from skipping.stores.folder.objects import Objects, is_forked
+from skipping.stores.folder.objects import Objects, get_all, is_forked
 from skipping.stores.folder.replica import IDENTITIES, Position, Replica
 from skipping.stores.folder.writer import LogWriter, next_commit, require_recent
 from skipping.stores.index_record import RecordStore
+from skipping.stores.single_flight import SingleFlight
 from skipping.stores.sqlite.index_rows import IndexRow
 
 _log = logging.getLogger(__name__)
 REPLICA_MAX_BYTES = 32 << 30
 """Default size of a replica above which queries load no further sketches into it."""
+
+_T = TypeVar("_T")
 
 _SHARE = 0.5  # of the remaining time that a query waits for missing sketches
 
@@ -63,6 +69,8 @@ class FolderStore(RecordStore[IndexRow]):
             objects, self._replica, ttl=ttl, replica_max_bytes=replica_max_bytes
         )
         self._writer = LogWriter(self._follower)
+        self._flights = SingleFlight[Any]()
+        self._cleaned: date | None = None
         self._made_with = objects, replica, ttl, kept, replica_max_bytes
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -237,6 +245,50 @@ class FolderStore(RecordStore[IndexRow]):
             timeout=max(0.0, deadline - time.monotonic()),
             generation=generation,
         )
+
+    def record_workload(
+        self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
+    ) -> None:
+        self._follower.refresh(timeout)
+        self._run("write", lambda: self._write_workload(record, oldest), timeout)
+
+    def _write_workload(self, record: WorkloadRecord, oldest: date) -> bool:
+        self._objects.replace(log.workload_name(record.key), record.to_json().encode())
+        if self._cleaned != record.day:  # listing costs as much as writing
+            listed = [each.name for each in self._objects.list(log.WORKLOAD)]
+            first = oldest.isoformat()
+            old = [name for name in listed if (key := log.workload_key(name)) and key < first]
+            if old:
+                self._objects.delete(old)
+            self._cleaned = record.day
+        return True
+
+    def workload(
+        self, *, since: date, until: date, timeout: float | None = None
+    ) -> Sequence[WorkloadRecord]:
+        self._follower.refresh(timeout)
+        return self._run("read", lambda: self._read_workload(since, until), timeout)
+
+    def _read_workload(self, since: date, until: date) -> Sequence[WorkloadRecord]:
+        listed = (each for each in self._objects.list(log.WORKLOAD) if each.size <= LONGEST)
+        keys = {log.workload_key(each.name) for each in listed if each.name.endswith(".json")}
+        names = [
+            log.workload_name(key)
+            for key in select_keys(filter(None, keys), since=since, until=until)
+        ]
+        found = get_all(self._objects, dict.fromkeys(names, LONGEST))
+        return parse_records(
+            (log.workload_key(name) or "", data.decode(errors="replace"))
+            for name, data in found.items()
+            if data is not None
+        )
+
+    def _run(self, key: str, work: Callable[[], _T], timeout: float | None) -> _T:
+        """Return what a function of the storage returns; raise StoreError after `timeout`."""
+        found = work() if timeout is None else self._flights.result(key, work, timeout=timeout)
+        if found is None:
+            raise StoreError(f"{self.location} did not answer within {timeout} s")
+        return cast(_T, found)
 
     def describe(self, index: IndexId) -> dict[str, object]:
         """Return facts about an index's place in the folder."""

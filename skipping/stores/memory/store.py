@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
+from skipping.model.workload import WorkloadRecord, parse_records, select_keys
 from skipping.stores import IDENTITY, Catalogue, Generation, OnProgress, find_identities
 from skipping.stores.entries import can_answer, check_entries, compact, is_scalar, take_rows
 from skipping.stores.epochs import next_generation
@@ -65,6 +67,7 @@ class MemoryStore(RecordStore[IndexState]):
         # A process may fork at any moment, so a change is one assignment.
         self._indexes = {} if indexes is None else indexes
         self._lock = Lock() if lock is None else lock
+        self._workload: dict[str, str] = {}
 
     @property
     def location(self) -> str:
@@ -223,6 +226,20 @@ class MemoryStore(RecordStore[IndexState]):
             else:
                 answers.append(BitMap())
         return answers
+
+    def record_workload(
+        self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
+    ) -> None:
+        with self._lock:
+            kept = {k: v for k, v in self._workload.items() if k >= oldest.isoformat()}
+            self._workload = {**kept, record.key: record.to_json()}
+
+    def workload(
+        self, *, since: date, until: date, timeout: float | None = None
+    ) -> Sequence[WorkloadRecord]:
+        with self._lock:
+            found = self._workload
+        return parse_records((k, found[k]) for k in select_keys(found, since=since, until=until))
 
     def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexState:
         with self._lock:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import date
 from functools import partial, wraps
 from typing import ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
+from skipping.model.workload import WorkloadRecord
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, declare_fields
 from skipping.stores.fields import KEPT, Fields
@@ -34,6 +36,7 @@ from skipping.stores.opensearch.evaluate import IndexSearch, cached_fields
 from skipping.stores.opensearch.index import Entries
 from skipping.stores.opensearch.packed_entries import pages
 from skipping.stores.opensearch.registry import Foreign, Registry, RegistryRecord
+from skipping.stores.opensearch.workload import WorkloadIndex
 from skipping.stores.untrusted import INVALID
 
 _PATIENCE = 30.0
@@ -83,6 +86,7 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         self._access = Access() if access is None else access
         self._client = Client(server, self._access, patience=patience)
         self._registry = Registry(self._client, self._access.prefix)
+        self._workload = WorkloadIndex(self._client, self._access.prefix)
         self._fields = Fields(kept)
         self._cluster = CapabilityCache()
         self._lease = lease
@@ -246,6 +250,20 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
         entries = self._entries(record)
         search = IndexSearch(entries, self._fields, cached, self._cluster, below, deadline)
         return search.find_prunable(tests)
+
+    @_raise_store_errors
+    def record_workload(
+        self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
+    ) -> None:
+        self._registry.list_records(timeout=timeout)  # raises NoStore
+        self._workload.record(record, oldest, timeout)
+
+    @_raise_store_errors
+    def workload(
+        self, *, since: date, until: date, timeout: float | None = None
+    ) -> Sequence[WorkloadRecord]:
+        self._registry.list_records(timeout=timeout)
+        return self._workload.read(since, until, timeout)
 
     def _entries(self, record: RegistryRecord) -> Entries:
         return Entries(self._client, record)

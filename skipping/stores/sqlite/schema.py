@@ -32,7 +32,7 @@ from skipping.stores.untrusted import INVALID
 APPLICATION_ID = 0x736B6970
 """The application id in the file's header: "skip"."""
 
-VERSION = 5
+VERSION = 6
 """The format of the file, in its header. A file with another format is rejected."""
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -72,6 +72,7 @@ CREATE TABLE run (
 CREATE INDEX run_part ON run (index_, part);
 CREATE TABLE block (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE replica (name TEXT PRIMARY KEY, data TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE workload (name TEXT PRIMARY KEY, data TEXT NOT NULL) WITHOUT ROWID;
 """
 
 _ADVICE = (

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from pyroaring import BitMap
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
+from skipping.model.workload import LONGEST, MOST_RECORDS, WorkloadRecord, parse_records
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries
@@ -242,6 +244,27 @@ class SqliteStore(RecordStore[IndexRow]):
             newest = sketch_fields(parts, sketch)
         self._fields.add(record.index, sketch, newest)
         return newest
+
+    def record_workload(
+        self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
+    ) -> None:
+        row = record.key, record.to_json()
+        with self._writing(wait=timeout) as connection:
+            connection.execute("DELETE FROM workload WHERE name < ?", (oldest.isoformat(),))
+            connection.execute("INSERT OR REPLACE INTO workload (name, data) VALUES (?, ?)", row)
+
+    def workload(
+        self, *, since: date, until: date, timeout: float | None = None
+    ) -> Sequence[WorkloadRecord]:
+        # "." is the character after "-", which follows the day in a key.
+        bounds = since.isoformat(), f"{until.isoformat()}.", LONGEST, MOST_RECORDS
+        with self._open(timeout) as connection:
+            rows = connection.execute(
+                "SELECT name, data FROM workload WHERE name >= ? AND name < ? "
+                "AND length(data) <= ? ORDER BY name DESC LIMIT ?",
+                bounds,
+            ).fetchall()
+        return parse_records(rows)
 
     @contextmanager
     def copy_to(self, target: SqliteStore) -> Iterator[SqliteStore]:

@@ -109,11 +109,11 @@ def test_somebody_elses_database_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("format", "advice"), [(1, "move"), (4, "move"), (6, "upgrade, or move")])
+@pytest.mark.parametrize(("format", "advice"), [(1, "move"), (5, "move"), (7, "upgrade, or move")])
 def test_store_of_another_format_names_the_command_that_rebuilds_it(
     path: Path, format: int, advice: str
 ) -> None:
-    advice = rf"format {format}, this release reads format 5: {advice}"
+    advice = rf"format {format}, this release reads format 6: {advice}"
     advice += r".*CREATE SKIPPING INDEX again for each table"
     store = make(path)
     with closing(sqlite3.connect(path)) as other:
