@@ -96,14 +96,14 @@ def delete_filter(
     nor keys, for an unknown column and for one whose type cannot be compared, TypeError for keys
     that cannot be compared with their column.
     """
-    if row_filter == "" and not keys:
-        raise DefinitionError(
-            "give a condition or keys. To delete all rows, pass AlwaysTrue() of PyIceberg"
-        )
     if not isinstance(row_filter, str | iceberg.BooleanExpression):
         raise TypeError(
             f"the filter is a {type(row_filter).__name__}: PyIceberg deletes by text, or by an "
             "expression of PyIceberg"
+        )
+    if row_filter == "" and not keys:
+        raise DefinitionError(
+            "give a condition or keys. To delete all rows, pass AlwaysTrue() of PyIceberg"
         )
     operands = [] if row_filter == "" else [parse_filter(row_filter)]
     rows = schema_to_pyarrow(schema, include_field_ids=False).empty_table()
@@ -128,7 +128,9 @@ def _key_filter(schema: Schema, name: str, given: Any, rows: pa.Table) -> iceber
         listed = _any.In(name, values.to_pylist())
     else:
         if pa.types.is_float32(type):  # PyIceberg would round the other keys to the column's type
-            values = values.cast(pa.float32()).filter(_same(values, values.cast(pa.float32())))
+            wide, values = values.cast(pa.float64()), values.cast(pa.float32())
+            same = pc.equal(values.cast(pa.float64()), wide)
+            values = values.filter(pc.or_(same, pc.is_nan(wide)))
         # PyIceberg compares the bits of values in a list.
         zero, nan = pc.equal(values, 0.0), pc.is_nan(values)
         listed = _any.In(name, values.filter(pc.invert(pc.or_(zero, nan))).to_pylist())
@@ -137,8 +139,3 @@ def _key_filter(schema: Schema, name: str, given: Any, rows: pa.Table) -> iceber
     # Null would make the filter null, and a delete may remove these rows: see the filter's module.
     found: iceberg.BooleanExpression = _any.And(_any.NotNull(name), listed)
     return found
-
-
-def _same(values: pa.Array, narrowed: pa.Array) -> pa.Array:
-    wide, back = values.cast(pa.float64()), narrowed.cast(pa.float64())
-    return pc.or_(pc.equal(wide, back), pc.is_nan(wide))
