@@ -232,11 +232,16 @@ class IndexedScan(EngineScan, DataScan):
         """
         asked = (*(test.predicate for test in self.tests), *self._engine_predicates)
         columns = self._columns() if asked else Columns(())
+        uncertain = {
+            column.name
+            for column in columns.values()
+            if column.physical.backfilled and column.physical.field_id in reading.partitioned
+        }
 
         def certain(leaf: Leaf) -> Predicate:
-            column = columns[leaf.column]
-            if column.physical.backfilled and column.physical.field_id in reading.partitioned:
-                return Unknown(f"{column.name}, a partition column with a default")
+            # A leaf on tuples has the identity of a multi-column index, which no column has.
+            if leaf.column in uncertain or (uncertain and leaf.column not in columns):
+                return Unknown(f"{leaf.column}, a partition column with a default")
             return leaf
 
         gone: set[Identity] = set()
