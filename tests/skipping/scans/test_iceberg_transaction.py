@@ -197,6 +197,38 @@ class TestFiles:
         assert len(rows(catalog.load_table("db.t"))) == 30 + 1 - 1
 
 
+class TestTuples:
+    """Every file has all values of each column, and a few of their pairs."""
+
+    @pytest.fixture
+    def pairs(self, catalog: SqlCatalog, store: MemoryStore) -> tuple[Table, SkippingIndex]:
+        def file(shift: int) -> pa.Table:
+            columns = [(a, (a + shift) % 50, shift) for a in range(50)]
+            return pa.table(dict(zip("abv", zip(*columns, strict=True), strict=True)))
+
+        table = catalog.create_table("db.pairs", schema=file(0).schema)
+        for shift in range(8):
+            table.append(file(shift))
+        return table, SkippingIndex.create(table, "(b, a) VALUE_LIST", store=store)
+
+    def test_upsert_on_two_columns_reads_files_with_a_pair(
+        self, pairs: tuple[Table, SkippingIndex], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table, index = pairs
+        given = pa.table({"a": range(45), "b": range(3, 48), "v": [-1] * 45})
+        with counted(monkeypatch) as opened:
+            result = index.upsert(given, ["a", "b"])
+        assert (result.rows_updated, result.rows_inserted) == (45, 0)
+        assert len(opened) == 2
+        assert len(table.scan("v = -1").to_arrow()) == 45
+
+    def test_join_opens_files_with_a_pair(self, pairs: tuple[Table, SkippingIndex]) -> None:
+        _, index = pairs
+        joined = index.join(pa.table({"a": [4, 5], "b": [6, 9]}), ["a", "b"])
+        assert len(list(joined.plan_files())) == 2
+        assert sorted(joined.to_arrow()["v"].to_pylist()) == [2, 4]
+
+
 class TestFailures:
     def test_without_the_store_every_file_is_read(
         self,
@@ -442,8 +474,9 @@ class Twins:
                     self.run(lambda t: t.delete(In(on[0], new[on[0]].to_pylist())), patch)
                     place = new.column_names.index(self.names["v"])
                     old = new.set_column(place, new.schema[place], pa.array([-1] * count))
+                    some = old.slice(0, self.random.choice([1, count]))
                     for table in self.both:
-                        table.append(old.slice(0, self.random.choice([1, count])))
+                        table.append(some)
                 self.run(lambda t: t.upsert(new, on), patch)
         if self.random.random() < 0.5:
             self.index.refresh()
