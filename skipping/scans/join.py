@@ -72,7 +72,8 @@ def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """
     table = _as_table(given, keys)
     _require_unique(table.column_names)
-    return table.cast(pa.schema([f.with_type(without_view(f.type)) for f in table.schema]))
+    plain = pa.schema([f.with_type(without_view(f.type)) for f in table.schema])
+    return table if plain.equals(table.schema) else table.cast(plain)
 
 
 def _require_unique(names: Iterable[Any]) -> None:

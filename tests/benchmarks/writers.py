@@ -46,7 +46,7 @@ class _FileIO(PyArrowFileIO):
         return super().new_input(location)
 
 
-def main(files: int, rows: int, rounds: int, delay: int | None) -> None:
+def main(only: str, files: int, rows: int, rounds: int, delay: int | None) -> None:
     """Print the table."""
     with ExitStack() as open_things:
         folder = Path(open_things.enter_context(TemporaryDirectory()))
@@ -75,6 +75,7 @@ def main(files: int, rows: int, rounds: int, delay: int | None) -> None:
         lines = [
             _line(title, command, made, index, rounds)
             for title, command in _commands(files, rows).items()
+            if title.startswith(only)
         ]
         if store is not None:
             store.delay(0)
@@ -105,7 +106,7 @@ def _commands(files: int, rows: int) -> dict[str, Callable[[Transaction], Any]]:
     chosen = [_rows(i * (files // IN_FILES), files, rows).slice(0, each) for i in range(IN_FILES)]
     given = pa.concat_tables(chosen)
     given = given.set_column(3, "v", pa.array([-1] * len(given), pa.int64()))
-    one = given.slice(0, 1).to_pylist()[0]
+    one = given.slice(len(given) // 2, 1).to_pylist()[0]
     keys = given["k"].to_pylist()
     few = given.take(list(range(0, KEYS, 10)))
     return {
@@ -155,6 +156,7 @@ def _line(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("only", nargs="?", default="", help="the beginning of a command's name")
     parser.add_argument("--files", type=int, default=1_000)
     parser.add_argument("--rows", type=int, default=1_000, help="a file")
     parser.add_argument("--rounds", type=int, default=3)
