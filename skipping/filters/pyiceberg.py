@@ -117,17 +117,17 @@ class Reading:
     def of_delete(cls, metadata: TableMetadata, bound: iceberg.BooleanExpression) -> Reading:
         """Describe a delete by a bound filter, which reads all columns of the current schema."""
         whole = cls.of(metadata, selected=metadata.schema().field_ids, case_sensitive=True)
-        return replace(whole, deleting=frozenset(_null_tested(bound)))
+        return replace(whole, deleting=frozenset(_find_null_tests(bound)))
 
 
-def _null_tested(bound: Any) -> Iterator[int]:
+def _find_null_tests(bound: Any) -> Iterator[int]:
     """Yield the ids of the columns that have an `IS NULL` or `IS NOT NULL` in a bound filter."""
     match bound:
         case iceberg.Not():
-            yield from _null_tested(bound.child)
+            yield from _find_null_tests(bound.child)
         case iceberg.And() | iceberg.Or():
-            yield from _null_tested(bound.left)
-            yield from _null_tested(bound.right)
+            yield from _find_null_tests(bound.left)
+            yield from _find_null_tests(bound.right)
         case iceberg.BoundIsNull() | iceberg.BoundNotNull():
             yield bound.term.ref().field.field_id
 

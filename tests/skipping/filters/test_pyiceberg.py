@@ -357,12 +357,17 @@ class World:
             reader = Reader(self.read, scan)
         except (TypeError, ValueError):  # no filter on this table
             return []
+        gone = self.prune(scan)
+        return [f"{task.file.file_path}: {given} {options}" for task in gone if reader.rows(task)]
+
+    def prune(self, scan: IndexedScan) -> list[FileScanTask]:
+        """Return the tasks that a scan prunes, and count them."""
         kept = {id(task) for task in scan.prune_tasks(self.tasks)}
         gone = [task for task in self.tasks if id(task) not in kept]
         self.asked += 1
         self.skipped += len(gone)
         self.files += len(self.tasks)
-        return [f"{task.file.file_path}: {given} {options}" for task in gone if reader.rows(task)]
+        return gone
 
     def check_delete(self) -> list[str]:
         """One random filter; the files in which a delete loses rows to delete."""
@@ -374,11 +379,7 @@ class World:
             preserved = _expression_to_complementary_pyarrow(bind(schema, given, True), schema)
         except (TypeError, ValueError):  # no filter on this table
             return []
-        kept = {id(task) for task in scan.prune_tasks(self.tasks)}
-        gone = [task for task in self.tasks if id(task) not in kept]
-        self.asked += 1
-        self.skipped += len(gone)
-        self.files += len(self.tasks)
+        gone = self.prune(scan)
         return [f"{t.file.file_path}: {given}" for t in gone if self.deletes(t, preserved)]
 
     def deletes(self, task: FileScanTask, preserved: pa.compute.Expression) -> bool:
@@ -506,7 +507,7 @@ def test_delete_skips_no_file_with_a_row_to_delete(worlds: list[World]) -> None:
 def test_delete_with_a_wrong_rule_is_found(
     worlds: list[World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filters, "_null_tested", lambda _: iter(()))
+    monkeypatch.setattr(filters, "_find_null_tests", lambda _: iter(()))
     assert next(losses(worlds, 20_000, World.check_delete), None)
 
 
