@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import random
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,48 @@ class TestFiles:
         append_other(catalog.load_table("db.t"))
         index.delete("k = 919")
         assert len(rows(catalog.load_table("db.t"))) == 30 + 1 - 1
+
+
+KEYS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
+    "int": (pa.int32(), [1, -5, 0, None], [1, 2**40, None, 0]),
+    "bigint": (pa.int64(), [2**53 + 1, 7, None], [7, 2**53 + 1]),
+    "float": (pa.float32(), [0.1, -0.0, 0.0, NAN, math.inf, None], [0.1, 0.0, NAN, 1e39, 2.5]),
+    "float without zero": (pa.float32(), [0.5, -0.0, NAN, None], [0.5, math.inf]),
+    "double": (pa.float64(), [0.1, -0.0, 0.0, NAN, None], [0.1, -0.0, None]),
+    "text": (pa.string(), ["a", "", "é", None], ["a", "", "z"]),
+    "bytes": (pa.binary(), [b"a", b"", None], [b"a", b"\xff"]),
+    "flag": (pa.bool_(), [True, False, None], [True]),
+    "day": (pa.date32(), [datetime.date(2024, 1, 1), None], [datetime.date(2024, 1, 1)]),
+    "time": (
+        pa.timestamp("us"),
+        [datetime.datetime(2024, 1, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None],
+        [datetime.datetime(2024, 1, 1, 2, 3, 4, 5)],
+    ),
+    "decimal": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("-2.00"), None], [Decimal(-2)]),
+    "no key": (pa.int64(), [1, None], []),
+}
+
+
+class TestKeys:
+    @pytest.mark.parametrize("name", KEYS)
+    def test_delete_removes_the_rows_of_a_scan_with_these_keys(
+        self, catalog: SqlCatalog, store: MemoryStore, name: str
+    ) -> None:
+        type, values, keys = KEYS[name]
+        given = pa.table({"c": pa.array(values, type), "n": range(len(values))})
+        table = catalog.create_table("db.keys", schema=given.schema)
+        for n in range(len(given)):
+            table.append(given.slice(n, 1))
+        index = SkippingIndex.create(table, "c VALUE_LIST", store=store)
+        found = set(index.scan(keys={"c": keys}).to_arrow()["n"].to_pylist())
+        assert len(found) == (0 if name == "no key" else len(found) or -1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # no row was found
+            index.delete("n >= 0", keys={"c": keys})
+            left = set(table.scan().to_arrow()["n"].to_pylist())
+            assert left == set(range(len(values))) - found
+            index.delete("c IS NULL OR n >= 0", keys={"c": keys})  # a null is no key
+        assert set(table.scan().to_arrow()["n"].to_pylist()) == left
 
 
 class TestTuples:
