@@ -12,7 +12,6 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,8 +49,8 @@ class _FileIO(PyArrowFileIO):
 
 def main(only: str, files: int, rows: int, rounds: int, delay: int) -> None:
     """Print the table."""
-    with ExitStack() as open_things:
-        folder = Path(open_things.enter_context(TemporaryDirectory()))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
         properties = {"py-io-impl": f"{_FileIO.__module__}.{_FileIO.__name__}"}
         data, uri = folder / "data", f"file://{folder}/data"
         data.mkdir()
