@@ -103,6 +103,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.clustered
 	$(BIN)/python -m tests.benchmarks.commands
 	$(BIN)/python -m tests.benchmarks.commands upsert every --delay 30
+	$(BIN)/python -m tests.benchmarks.delta_rs
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.planning
@@ -112,6 +113,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.stores
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch
+	$(BIN)/python -m tests.benchmarks.writers
 
 bench-scale: $(BIN)/.benchmarks  ## 1,000 to 1,000,000 files: time, memory and bytes in each store, and how they grow
 	$(BIN)/python -m tests.benchmarks.scale

@@ -37,7 +37,7 @@ from skipping.model.identifiers import shown_name
 from skipping.parser.condition import Strings, require_same_strings
 from skipping.parser.parse import column_drops, column_specs
 from skipping.parser.statements import ColumnDrop, ColumnSpec
-from skipping.scans.open import open_scan
+from skipping.scans.open import open_scan, open_transaction
 from skipping.sources.base import Source
 from skipping.sources.open import open_source
 from skipping.stores import IDENTITY, IndexStore, identities
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.dataset import Dataset
     from pyiceberg.table import Table as PyIceberg
+    from pyiceberg.table import Transaction, UpsertResult
     from pyspark.sql import SparkSession
     from typing_extensions import Self
 
@@ -474,6 +475,52 @@ class SkippingIndex:
         return join(
             self._query, self.table, dimension, on, row_filter=row_filter, suffix=suffix, **options
         )
+
+    def delete(
+        self, row_filter: Any = "", *, keys: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        """Delete the matching rows of a PyIceberg table, and read only files that can match.
+
+        Takes the options of PyIceberg's `Table.delete`, which rewrites the files and commits. A row
+        matches as in PyIceberg, if it meets the filter and has one of the `keys` (see `scan`).
+        Raises the errors of `transaction`, and DefinitionError for neither filter nor keys.
+        """
+        with self.transaction() as transaction:
+            from skipping.scans.iceberg_transaction import delete_filter  # imports PyIceberg
+
+            schema = transaction.table_metadata.schema()
+            transaction.delete(delete_filter(schema, row_filter, keys), **options)
+
+    def upsert(
+        self, rows: pa.Table, on: str | Sequence[str] | None = None, **options: Any
+    ) -> UpsertResult:
+        """Update the rows of a PyIceberg table with the same key, and insert the others.
+
+        Takes the options of PyIceberg's `Table.upsert`, and reads only files that can have a key.
+
+        Args:
+            rows: an Arrow table with the columns of the table, and no key twice.
+            on: the columns of the key; by default, the identifier fields of the table's schema.
+            options: `when_matched_update_all`, `branch` and others.
+
+        Raises the errors of `transaction`.
+
+        """
+        names = [on] if isinstance(on, str) else on if on is None else list(on)
+        with self.transaction() as transaction:
+            return transaction.upsert(rows, names, **options)
+
+    def transaction(self) -> Transaction:
+        """Return a PyIceberg transaction for several commands, which are committed together.
+
+        Its `delete`, `overwrite` and `upsert` read only files that can match. Everything else,
+        also the detection of conflicts, is PyIceberg's. Files that it writes are unknown to the
+        index until `refresh`, so they are read.
+
+        Raises TableError for a table that was not opened with PyIceberg, and PyIceberg's
+        CommitFailedException or ValidationException if another writer was first.
+        """
+        return open_transaction(self._query, self.table)
 
     def describe(self) -> dict[str, str | None]:
         """Return what `DESCRIBE SKIPPING INDEX EXTENDED` shows, each value as text or None.

@@ -153,6 +153,14 @@ def test_the_readme_shows_what_the_quickstart_runs() -> None:
     assert shown in [block.code for block in blocks(DOCS / "quickstart.md")]
 
 
+def test_the_recipe_for_joins_of_delta_rs_opens_two_files(tmp_path: Path) -> None:
+    (recipe,) = (b.code for b in blocks(DOCS / "joins.md") if b.title == "recipe.py")
+    assert run(sys.executable, "-c", recipe, cwd=tmp_path).splitlines() == [
+        "2 of 10 files",
+        "[{'owner': 'Ann', 'delay': 3}]",
+    ]
+
+
 # The page on extending, followed step by step
 
 

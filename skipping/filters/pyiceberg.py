@@ -28,6 +28,11 @@ partition columns              A file without the column reads the value in the 
                                the literal as given, not narrowed to a FLOAT.
 `case_sensitive=False`         PyIceberg finds names in the file in any case, so it may read another
                                column whose name differs in case only.
+delete                         `Transaction.delete` filters the rows as read, by the complement: it
+                               keeps rows for which the filter is false, and those with a null or
+                               NaN in a column. Not so if the filter contains `IS NULL` of this
+                               column: then it deletes rows for which the filter is null. So each
+                               leaf on such a column includes null.
 =============================  =====================================================================
 
 Every other leaf is unknown. And, Or and Not follow Kleene's logic, as in Arrow.
@@ -37,17 +42,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Set
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg import expressions as iceberg
 from pyiceberg.expressions.literals import AboveMax, BelowMin
+from pyiceberg.expressions.parser import parse
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import FloatType, IntegerType
+from pyparsing import ParseBaseException
 
+from providers.errors import StatementError
 from providers.predicate import (
     OPPOSITE,
     And,
@@ -90,12 +98,13 @@ class Reading:
 
     `partitioned`: some spec partitions by the column itself. `unselected`: such columns that the
     scan does not return. `ambiguous`: a file may have another column whose name differs in case
-    only.
+    only. `deleting`: a row is also wanted if such a column's null makes the filter null.
     """
 
     partitioned: Set[int] = field(default_factory=frozenset)
     unselected: Set[int] = field(default_factory=frozenset)
     ambiguous: Set[int] = field(default_factory=frozenset)
+    deleting: Set[int] = field(default_factory=frozenset)
 
     @classmethod
     def of(cls, metadata: TableMetadata, *, selected: Set[int], case_sensitive: bool) -> Reading:
@@ -103,6 +112,24 @@ class Reading:
         partitioned = {f.source_id for spec in metadata.partition_specs for f in spec.fields}
         ambiguous = set() if case_sensitive else _find_ambiguous(metadata)
         return cls(partitioned, partitioned - selected, ambiguous)
+
+    @classmethod
+    def of_delete(cls, metadata: TableMetadata, bound: iceberg.BooleanExpression) -> Reading:
+        """Describe a delete by a bound filter, which reads all columns of the current schema."""
+        whole = cls.of(metadata, selected=metadata.schema().field_ids, case_sensitive=True)
+        return replace(whole, deleting=frozenset(_find_null_tests(bound)))
+
+
+def _find_null_tests(bound: Any) -> Iterator[int]:
+    """Yield the ids of the columns that have an `IS NULL` or `IS NOT NULL` in a bound filter."""
+    match bound:
+        case iceberg.Not():
+            yield from _find_null_tests(bound.child)
+        case iceberg.And() | iceberg.Or():
+            yield from _find_null_tests(bound.left)
+            yield from _find_null_tests(bound.right)
+        case iceberg.BoundIsNull() | iceberg.BoundNotNull():
+            yield bound.term.ref().field.field_id
 
 
 def _find_ambiguous(metadata: TableMetadata) -> set[int]:
@@ -122,6 +149,19 @@ def _find_ambiguous(metadata: TableMetadata) -> set[int]:
                 alike[-1, path].add(mapped.field_id or -1)
                 todo.append((path, mapped.fields))
     return {id for ids in alike.values() if len(ids) > 1 for id in ids}
+
+
+def parse_filter(row_filter: str | iceberg.BooleanExpression) -> iceberg.BooleanExpression:
+    """Parse the text of a filter; raise StatementError if PyIceberg cannot."""
+    if isinstance(row_filter, iceberg.BooleanExpression):
+        return row_filter
+    try:
+        return parse(row_filter)
+    except ParseBaseException as error:  # its text has the whole grammar
+        raise StatementError(
+            f"PyIceberg cannot read the filter {row_filter!r}: it takes text in "
+            "single quotes, as in name = 'x', and joins conditions by AND, OR and NOT"
+        ) from error
 
 
 def translate_pyiceberg(
@@ -177,6 +217,13 @@ class _Leaf:
 
     def translate(self, bound: iceberg.BoundPredicate, *, wanted: bool) -> Predicate:
         """Return a predicate for the rows where the leaf is true, or false unless `wanted`."""
+        found = self._translate(bound, wanted=wanted)
+        can_be_null = not isinstance(bound, iceberg.BoundIsNull)
+        if can_be_null and self.column.physical.field_id in self.reading.deleting:
+            return Or((found, IsNull(self.name)))
+        return found
+
+    def _translate(self, bound: iceberg.BoundPredicate, *, wanted: bool) -> Predicate:
         match bound:
             case iceberg.BoundIsNull():
                 return self._null(null=wanted)

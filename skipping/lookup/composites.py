@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,9 @@ from providers.predicate import And, Compare, In, Leaf, Or, Predicate, Unknown, 
 from providers.tuples import encode_tuples
 from providers.values import Domain, encode
 from skipping.model.definition import Definition
+
+MANY = 32
+"""Operands of an Or from which on they become lists of tuples."""
 
 MOST = 200_000
 """Maximum of tuples in a lookup; tuples of nested Ors count once for each level."""
@@ -94,6 +98,7 @@ def with_tuples(
     In an operand of an Or, no leaf is added beyond `most_leaves`: the translator drops the leaves
     beyond this limit, and with one of them the complete Or.
     """
+    predicate = _list_tuples(predicate, composites, most_leaves)
     if not composites:
         return predicate
     budget = _Budget(most_leaves - sum(1 for _ in leaves(predicate)))
@@ -105,6 +110,54 @@ def with_tuples(
         ),
     )
     return found.with_tuple_leaves()
+
+
+def _list_tuples(
+    predicate: Predicate, composites: Sequence[Composite], most_leaves: int
+) -> Predicate:
+    """Replace each long Or of `a = 1 AND b = 2`, which has a leaf for each value.
+
+    It becomes lists: of the tuples if a multi-column index has these columns, and of each column.
+    Without such an index this is weaker than the Or, which is kept unless it has too many leaves.
+    """
+
+    def join(node: And | Or, legs: tuple[Predicate, ...]) -> Predicate:
+        if isinstance(node, And) or len(legs) < MANY:
+            return replace(node, legs=legs)
+        values = _by_column(legs)
+        tuples = [
+            In.of(c.identity, encode_tuples([values[part] for part in c.parts]))
+            for c in composites
+            if c.parts.keys() <= values.keys()
+            and all(values[part].type == domain.stored for part, domain in c.parts.items())
+        ]
+        if not values or not (tuples or len(legs) * len(values) > most_leaves):
+            return replace(node, legs=legs)
+        return And((*tuples, *(In.of(column, array) for column, array in values.items())))
+
+    listed: Predicate = fold(predicate, leaf=lambda leaf: leaf, join=join)
+    return listed
+
+
+def _by_column(legs: Sequence[Predicate]) -> dict[str, pa.Array]:
+    """Return the values of each column if each operand is `=` for the same columns; else nothing.
+
+    Values at the same position belong to the same operand.
+    """
+    found: dict[str, list[Any]] = {}
+    for leg in legs:
+        equal = leg.legs if isinstance(leg, And) else ()
+        if not all(isinstance(leaf, Compare) and leaf.op == "=" for leaf in equal):
+            return {}
+        values = {leaf.column: leaf.value for leaf in equal if isinstance(leaf, Compare)}
+        if len(values) < len(equal) or len(values) < 2 or (found and values.keys() != found.keys()):
+            return {}
+        for column, value in values.items():
+            found.setdefault(column, []).append(value)
+    try:
+        return {column: pa.array(several) for column, several in found.items()}
+    except (pa.ArrowException, OverflowError):  # values of several domains
+        return {}
 
 
 def _fold_and(legs: Sequence[_Found], composites: Sequence[Composite], budget: _Budget) -> _Found:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import DataScan, FileScanTask
@@ -22,6 +22,9 @@ from skipping.scans.verification import Verification
 from skipping.stores import Identity
 from skipping.tables import Columns, TableColumn
 from skipping.tables.iceberg.pyiceberg import parse_metadata
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 log = logging.getLogger("skipping")
 
@@ -48,7 +51,7 @@ class IndexedScan(EngineScan, DataScan):
         *,
         row_filter: Any = "",
         keys: Mapping[str, Any] | None = None,
-    ) -> IndexedScan:
+    ) -> Self:
         """Return a PyIceberg scan without the files that the index prunes.
 
         `row_filter` may be an expression of Arrow or Polars, `keys` are join keys by column. Raises
@@ -67,7 +70,7 @@ class IndexedScan(EngineScan, DataScan):
         return made
 
     @classmethod
-    def _as(cls, scan: DataScan, find_prunable: Pruned) -> IndexedScan:
+    def _as(cls, scan: DataScan, find_prunable: Pruned) -> Self:
         made = cls(
             scan.table_metadata,
             scan.io,
@@ -205,11 +208,7 @@ class IndexedScan(EngineScan, DataScan):
             columns = parse_metadata(self.table_metadata).columns()
             # Keep the NOTs: PyIceberg removes them for planning, which changes the filter.
             bound = bind(self.table_metadata.schema(), self.row_filter, self.case_sensitive)
-            reading = Reading.of(
-                self.table_metadata,
-                selected=self.projection().field_ids,
-                case_sensitive=self.case_sensitive,
-            )
+            reading = self._reading(bound)
             pruned = self._find_prunable(translate_pyiceberg(bound, columns, reading), columns)
             pruned |= self._prune_by_tests(reading)
         except Exception as error:  # reading never fails because of an index
@@ -218,6 +217,14 @@ class IndexedScan(EngineScan, DataScan):
         kept = [task for task in tasks if _identity(task) not in pruned or self._counts(task)]
         return kept, None
 
+    def _reading(self, bound: BooleanExpression) -> Reading:
+        """Describe how the rows are read that the bound filter is evaluated on."""
+        return Reading.of(
+            self.table_metadata,
+            selected=self.projection().field_ids,
+            case_sensitive=self.case_sensitive,
+        )
+
     def _prune_by_tests(self, reading: Reading) -> set[Identity]:
         """Find the files with no row for the tests and the predicates of engines.
 
@@ -225,11 +232,16 @@ class IndexedScan(EngineScan, DataScan):
         """
         asked = (*(test.predicate for test in self.tests), *self._engine_predicates)
         columns = self._columns() if asked else Columns(())
+        uncertain = {
+            column.name
+            for column in columns.values()
+            if column.physical.backfilled and column.physical.field_id in reading.partitioned
+        }
 
         def certain(leaf: Leaf) -> Predicate:
-            column = columns[leaf.column]
-            if column.physical.backfilled and column.physical.field_id in reading.partitioned:
-                return Unknown(f"{column.name}, a partition column with a default")
+            # A leaf on tuples has the identity of a multi-column index, which no column has.
+            if leaf.column in uncertain or (uncertain and leaf.column not in columns):
+                return Unknown(f"{leaf.column}, a partition column with a default")
             return leaf
 
         gone: set[Identity] = set()

@@ -72,7 +72,8 @@ def as_table(given: Any, keys: Collection[str] = ()) -> pa.Table:
     """
     table = _as_table(given, keys)
     _require_unique(table.column_names)
-    return table
+    plain = pa.schema([f.with_type(without_view(f.type)) for f in table.schema])
+    return table if plain.equals(table.schema) else table.cast(plain)
 
 
 def _require_unique(names: Iterable[Any]) -> None:
@@ -103,8 +104,7 @@ def _as_table(given: Any, keys: Collection[str]) -> pa.Table:
         return given.to_arrow_table()
     if not isinstance(given, Mapping | pa.RecordBatch) and not hasattr(given, "__arrow_c_stream__"):
         raise TypeError(f"the dimension is a {type(given).__name__}: give a table or a frame")
-    table = pa.table(given)
-    return table.cast(pa.schema([f.with_type(without_view(f.type)) for f in table.schema]))
+    return pa.table(given)
 
 
 @dataclass(frozen=True, repr=False)

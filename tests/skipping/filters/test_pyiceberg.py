@@ -23,6 +23,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import (
     AlwaysFalse,
+    AlwaysTrue,
     And,
     BooleanExpression,
     EqualTo,
@@ -45,6 +46,7 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.visitors import bind, translate_column_names
 from pyiceberg.io.pyarrow import (
     ArrowScan,
+    _expression_to_complementary_pyarrow,
     _get_column_projection_values,
     expression_to_pyarrow,
     pyarrow_to_schema,
@@ -80,6 +82,7 @@ from providers.predicate import Or as AnyOf
 from skipping import SkippingIndex
 from skipping.filters import pyiceberg as filters
 from skipping.scans.iceberg_scan import IndexedScan
+from skipping.scans.iceberg_transaction import IndexedTransaction
 from skipping.stores.memory.store import MemoryStore
 
 pytestmark = pytest.mark.nightly
@@ -159,6 +162,7 @@ class World:
     tasks: Sequence[FileScanTask] = ()
     names: Sequence[str] = ()
     read: dict[str, tuple[Schema, pa.Table]] = field(default_factory=dict)
+    whole: dict[str, pa.Table] = field(default_factory=dict)
 
     def build(self) -> None:
         name = f"db.t{self.random.randrange(2**60)}"
@@ -353,12 +357,43 @@ class World:
             reader = Reader(self.read, scan)
         except (TypeError, ValueError):  # no filter on this table
             return []
+        gone = self.prune(scan)
+        return [f"{task.file.file_path}: {given} {options}" for task in gone if reader.rows(task)]
+
+    def prune(self, scan: IndexedScan) -> list[FileScanTask]:
+        """Return the tasks that a scan prunes, and count them."""
         kept = {id(task) for task in scan.prune_tasks(self.tasks)}
         gone = [task for task in self.tasks if id(task) not in kept]
         self.asked += 1
         self.skipped += len(gone)
         self.files += len(self.tasks)
-        return [f"{task.file.file_path}: {given} {options}" for task in gone if reader.rows(task)]
+        return gone
+
+    def check_delete(self) -> list[str]:
+        """One random filter; the files in which a delete loses rows to delete."""
+        given = self.filter(self.random.choice([0, 1, 3]))
+        scan = IndexedTransaction(self.table, self.index._query.find_prunable)._scan(given)
+        assert isinstance(scan, IndexedScan)
+        schema = self.table.schema()
+        try:
+            preserved = _expression_to_complementary_pyarrow(bind(schema, given, True), schema)
+        except (TypeError, ValueError):  # no filter on this table
+            return []
+        gone = self.prune(scan)
+        return [f"{t.file.file_path}: {given}" for t in gone if self.deletes(t, preserved)]
+
+    def deletes(self, task: FileScanTask, preserved: pa.compute.Expression) -> bool:
+        """Whether PyIceberg's delete removes a row, as `Transaction.delete` reads and filters."""
+        if task.file.file_path not in self.whole:
+            read = ArrowScan(
+                self.table.metadata, self.table.io, self.table.schema(), AlwaysTrue()
+            ).to_table([task])
+            self.whole[task.file.file_path] = read
+        rows = self.whole[task.file.file_path]
+        try:
+            return len(rows.filter(preserved)) < len(rows)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return False
 
 
 ORDERS = (LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
@@ -427,18 +462,18 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[World]]:
     catalog.close()
 
 
-def losses(worlds: Sequence[World], filters: int) -> Iterator[str]:
+def losses(worlds: Sequence[World], filters: int, check: Any = World.check) -> Iterator[str]:
     """What random filters lose; the same filters for the same worlds."""
     for seed, world in enumerate(worlds):
         world.random.seed(seed)
         world.asked = world.skipped = world.files = 0
     for _ in range(filters // len(worlds)):
         for world in worlds:
-            yield from world.check()
+            yield from check(world)
 
 
-def require_none_lost(worlds: Sequence[World], filters: int) -> None:
-    assert list(losses(worlds, filters)) == []
+def require_none_lost(worlds: Sequence[World], filters: int, check: Any = World.check) -> None:
+    assert list(losses(worlds, filters, check)) == []
     assert sum(w.asked for w in worlds) > 0.9 * filters, "the others are no filters"
     assert sum(w.skipped for w in worlds) > 0.25 * sum(w.files for w in worlds)
 
@@ -463,6 +498,24 @@ def test_rows(worlds: list[World]) -> None:
 
 def test_no_file_with_a_match_is_skipped(worlds: list[World]) -> None:
     require_none_lost(worlds, 2_000)
+
+
+def test_delete_skips_no_file_with_a_row_to_delete(worlds: list[World]) -> None:
+    require_none_lost(worlds, 2_000, World.check_delete)
+
+
+def test_delete_with_a_wrong_rule_is_found(
+    worlds: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filters, "_find_null_tests", lambda _: iter(()))
+    assert next(losses(worlds, 20_000, World.check_delete), None)
+
+
+@pytest.mark.soak
+def test_delete_skips_no_file_with_a_row_to_delete_whatever_the_filter(
+    worlds: list[World],
+) -> None:
+    require_none_lost(worlds, 100_000, World.check_delete)
 
 
 @pytest.mark.soak

@@ -173,3 +173,45 @@ def test_what_a_leg_tells_alone_is_added_to_it() -> None:
 def test_values_of_another_type_are_no_keys() -> None:
     wrong = And((Compare("a", "=", "1"), Compare("b", "=", 2)))
     assert top_tuples(wrong) == {}
+
+
+class TestLongOr:
+    """`(a = 1 AND b = 2) OR ...`, as an upsert on two columns has it."""
+
+    @staticmethod
+    def pairs(count: int, *columns: str) -> Or:
+        return Or(
+            tuple(
+                And(tuple(Compare(c, "=", i + n) for n, c in enumerate(columns)))
+                for i in range(count)
+            )
+        )
+
+    def test_becomes_lists_and_tuples(self) -> None:
+        found = with_tuples(self.pairs(40, "b", "a"), COMPOSITES[:1], MANY)
+        assert [(leaf.column, len(leaf.values)) for leaf in leaves(found)] == [
+            ("ab", 40), ("b", 40), ("a", 40)
+        ]  # fmt: skip
+        tuples = next(leaf for leaf in leaves(found) if leaf.column == "ab")
+        assert decode_tuple(tuples.values[7].as_py(), ["bigint", "bigint"]) == (8, 7)
+
+    def test_stays_if_no_index_has_the_tuples(self) -> None:
+        long = self.pairs(40, "b", "c")
+        assert with_tuples(long, COMPOSITES, MANY) == long
+        few = with_tuples(long, COMPOSITES, 50)
+        assert [leaf.column for leaf in leaves(few)] == ["b", "c"], "it would have 80 leaves"
+
+    def test_stays_if_its_operands_differ(self) -> None:
+        long = self.pairs(40, "a", "b").legs
+        for other in (
+            Compare("a", "=", 1),
+            And((Compare("a", "=", 1), Compare("c", "=", 1))),
+            And((Compare("a", "=", 1), Compare("b", ">", 1))),
+            And((Compare("a", "=", 1), Compare("a", "=", 2))),
+            And((Compare("a", "=", "x"), Compare("b", "=", 2))),
+            And(()),
+            Unknown("x"),
+        ):
+            mixed = Or((*long, other))
+            found = with_tuples(mixed, COMPOSITES[:1], MANY)
+            assert sum(isinstance(leaf, Compare) for leaf in leaves(found)) >= 80, other
