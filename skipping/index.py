@@ -210,16 +210,19 @@ class SkippingIndex:
         *,
         columns: Sequence[str] | None = None,
         files: int | None = None,
+        budget: float | None = None,
     ) -> Advice:
         """Recommend index types for a table, indexed or not: see `skipping.advise.analyze`.
 
-        Raises TableError without a Spark session.
+        `budget` is the maximum size of the index as a fraction of the table's bytes, 0.1 by
+        default. Raises TableError without a Spark session.
         """
         if not hasattr(spark, "conf"):
             raise TableError(f"ANALYZE needs a Spark session, not a {type(spark).__name__}")
-        from skipping.advise.analyze import analyze  # imports Spark
+        from skipping.advise.analyze import BUDGET, analyze  # imports Spark
 
-        return analyze(spark, table, columns=columns, files=files)
+        most = BUDGET if budget is None else budget
+        return analyze(spark, table, columns=columns, files=files, budget=most)
 
     @property
     def spark(self) -> SparkSession:
