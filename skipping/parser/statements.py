@@ -204,11 +204,12 @@ class Analyze(_Marked):
     that queries on the column do not read with it. `budget` is the maximum size of the index as a
     fraction of the table's bytes, None for the default.
 
-    With `details`, returns a row for each column and index type. `kept_1` is the number of files read for one key, and `sorted_1` the same if the table were
-    sorted by the column. `bounds_1` is the same without this index: by the bounds in the table's
-    log, or for several columns, by the best types of each. For a recommended type, `ddl` has the
-    CREATE or ALTER statement. `past_scans` counts scans with a condition that this type, but
-    no existing index, can evaluate. It would have saved them `saved_files`.
+    With `details`, returns a row for each column and index type. `kept_1` is the number of files
+    read for one key, and `sorted_1` the same if the table were sorted by the column. `bounds_1` is
+    the same without this index: by the bounds in the table's log, or for several columns, by the
+    best types of each. For a recommended type, `ddl` has the CREATE or ALTER statement.
+    `past_scans` counts scans with a condition that this type, but no existing index, can evaluate.
+    It would have saved them `saved_files`.
     """
 
     table: Name

@@ -13,7 +13,7 @@ import pytest
 from skipping.advise.analyze import list_kinds
 from skipping.advise.baseline import ColumnKinds
 from skipping.advise.history import VALUES, RecordedPredicate
-from skipping.advise.recommend import ColumnAdvice, advise, best_works
+from skipping.advise.recommend import ColumnAdvice, advise, best_works, recommend
 from skipping.advise.sample import Sample, measure_file
 from skipping.tables import PhysicalColumn, TableColumn
 from skipping.tables.composites import combine
@@ -55,7 +55,8 @@ def advice(
     tuples = measure(combine(columns), files)
     samples = [measure(column, files) for column in columns]
     alone = best_works([(advise(sample, N), sample) for sample in samples])
-    return advise(tuples, N, asked, ColumnKinds(tuples, N, alone))
+    (found,) = recommend([advise(tuples, N, asked, ColumnKinds(tuples, N, alone))], N, 1e9)
+    return found
 
 
 def asked(opened: int, keys: float = 1.0) -> RecordedPredicate:
@@ -76,7 +77,11 @@ def test_tuples_that_only_a_composite_tells_apart(files: list[dict[str, object]]
     assert found.advised.saved_files == pytest.approx(10 * (N - 1))
     assert found.advised.saved_bytes == pytest.approx(1_000 * (N - 1) / N)
     assert found.advised.bytes > N * 16  # tuples of two numbers
-    assert {kind.spelling for kind in found.kinds} == {"VALUE_LIST", "BLOOM_FILTER"}
+    assert {kind.spelling for kind in found.kinds} == {
+        "VALUE_LIST",
+        "BLOOM_FILTER",
+        "BLOOM_FILTER(0.001)",
+    }
     assert (found.clustering, found.sorted) == (None, ())
     assert "the best index types of its columns 24 and 24" in found.reason
     assert "(a, my b) IN (?) had no index 10 times" in found.reason
