@@ -46,10 +46,7 @@ from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import combine
 from skipping.tables.open import open_table
 
-_FURTHER: dict[str, dict[str, Param]] = {
-    "VALUE_LIST": {"limit": 10_000},
-    "BLOOM_FILTER": {"fpp": 0.001},
-}
+_FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Index types that are also measured with other parameters."""
 
 _FOR_NETWORKS = ("ADDRESSES",)

@@ -49,6 +49,8 @@ __all__ = [
     "KindAdvice",
     "advise",
     "best_works",
+    "format_type",
+    "measure_size",
     "recommend",
     "spell_column",
 ]
@@ -56,7 +58,7 @@ __all__ = [
 FOR_TEXT = ("NGRAM",)
 """Index types that are measured by substrings instead of values, if queries searched for them."""
 
-_LEAST = 0.1
+_LEAST = 0.05
 """An index type is useful if it saves this fraction of what the queries on its column read."""
 
 _BITS = 14
@@ -243,12 +245,13 @@ def best_works(columns: Sequence[tuple[ColumnAdvice, Sample]]) -> list[tuple[Wor
     best = []
     for advice, sample in columns:
         rank = {k.spelling: (mean(k.kept), -k.answers) for k in advice.kinds if not k.for_text}
-        work = min(sample.work, key=lambda work: rank.get(_format_type(work), (float("inf"), 0)))
+        work = min(sample.work, key=lambda work: rank.get(format_type(work), (float("inf"), 0)))
         best.append((work, sample))
     return best
 
 
-def _format_type(work: Work) -> str:
+def format_type(work: Work) -> str:
+    """Return an index type with its parameters, as CREATE spells it."""
     given = work.indexed.params
     names = work.provider.signature([value for _, value in given])
     is_positional = [name for name, _ in given] == list(names[: len(given)])
@@ -286,26 +289,32 @@ def _measure_type(
 ) -> KindAdvice:
     sketch, provider, seen = work.indexed.sketch, work.provider, sample.files
     sketches = sketches_of(work, seen)
-    sizes = [
-        (_COPIES if field.layout is Layout.TERMS else 1)
-        * sketches[f"{sketch}{field.column}"].nbytes
-        for field in provider.fields()
-    ]
     took = seen["reading"].to_numpy() + seen[f"{sketch}_building"].to_numpy()
     for_text = work.indexed.kind in FOR_TEXT
     return KindAdvice(
-        _format_type(work),
+        format_type(work),
         tuple(
             estimate_remaining(work, draws, seen, files)
             for draws in (texts if for_text else questions.values())
         ),
         float(np.mean(sketches[0].to_pylist())),
-        sum(sizes) / len(seen),
+        measure_size(work, sample),
         float(took.mean()) / 1e9,
         sum(provider.rewrite(leaf) is not None for leaf in _forms(questions)),
         for_text=for_text,
         folds=bool(dict(work.indexed.params).get("fold")),
     )
+
+
+def measure_size(work: Work, sample: Sample) -> float:
+    """Return the bytes that an index type takes for a file on average, in a store."""
+    sketches = sketches_of(work, sample.files)
+    sizes = [
+        (_COPIES if field.layout is Layout.TERMS else 1)
+        * sketches[f"{work.indexed.sketch}{field.column}"].nbytes
+        for field in work.provider.fields()
+    ]
+    return float(sum(sizes)) / len(sample.files)
 
 
 def _forms(questions: Mapping[int, list[Draw]]) -> Iterator[Leaf]:
@@ -366,8 +375,8 @@ class _Queries:
     def estimate_savings(self, kind: KindAdvice, work: Work) -> KindAdvice:
         """Return the advice with its savings.
 
-        Ranges and prefixes are evaluated. Other forms use the files that the index type keeps for a
-        similar number of keys.
+        Ranges and prefixes are evaluated. Other forms use the files that the index type keeps for
+        KEYS, interpolated.
         """
         past = [each for each in self._asked if (each.form == TEXT) == kind.for_text]
         past = [each for each in past if kind.folds or not each.ignores_case]
@@ -399,18 +408,13 @@ class _Queries:
                     ranges_kept[each.is_prefix] = kept
                 kept = ranges_kept[each.is_prefix]
             else:
-                i = self._closest(each.keys)
-                kept, own = kind.kept[i], self._own[i] if each.form == VALUES else self._files
+                kept = _interpolate(kind.kept, each.keys)
+                own = _interpolate(self._own, each.keys) if each.form == VALUES else self._files
             share = max(0.0, 1 - kept / own) if own else 0.0
             share *= min(1.0, each.scans * own / each.opened) if each.opened else 0.0
             files += share * each.opened
             size += share * each.bytes
         return files, size
-
-    @staticmethod
-    def _closest(keys: float) -> int:
-        # The number of a join's keys may be unknown.
-        return min(range(len(KEYS)), key=lambda i: abs(np.log10((keys or 10) / KEYS[i])))
 
     def _draw_ranges(self, *, prefix: bool) -> tuple[list[Draw], float]:
         """Return the draws for ranges or prefixes, and the files that the baseline keeps."""
@@ -430,6 +434,11 @@ class _Queries:
 
 
 _TYPICAL_KEYS = KEYS[:2]
+
+
+def _interpolate(kept: Sequence[float], keys: float) -> float:
+    """Return the files kept for a number of keys; an unknown number, as of a join, is ten."""
+    return float(np.interp(np.log10(keys or 10), np.log10(KEYS), kept))
 
 
 def _scan_once(form: str, keys: int, opened: float, size: float) -> RecordedPredicate:

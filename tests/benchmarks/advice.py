@@ -10,7 +10,7 @@ advice sees a sample of the files; benefit and size are evaluated on all of them
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,19 +30,24 @@ from skipping.advise.analyze import list_kinds
 from skipping.advise.choose import OPEN_COST
 from skipping.advise.history import RANGE, VALUES, RecordedPredicate
 from skipping.advise.questions import sketches_of, translate_leaves
-from skipping.advise.recommend import ColumnAdvice, advise, recommend
+from skipping.advise.recommend import (
+    ColumnAdvice,
+    advise,
+    format_type,
+    measure_size,
+    recommend,
+)
 from skipping.advise.sample import Sample, choose_files, measure_file
-from skipping.indexing.sketch import Work
 from skipping.tables import PhysicalColumn, TableColumn, files_table
 from tests.benchmarks.report import heading, table
 
 __all__ = ["main"]
 
 BUDGETS = (0.01, 0.05, 0.2)
-SAMPLED = 48
+SAMPLED = 24
 QUERIES = 40
-ROWS = 2_000
-FILES = 96
+ROWS = 1_500
+FILES = 48
 
 Random = np.random.Generator
 Condition = tuple[str, str, float]
@@ -63,7 +68,7 @@ class DataSet:
     bounds: bool = False
 
 
-# --- Data ------------------------------------------------------------------------------------------
+# --- Data ----------------------------------------------------------------------------------------
 
 
 def _flights(random: Random) -> Iterator[pa.Table]:
@@ -71,7 +76,7 @@ def _flights(random: Random) -> Iterator[pa.Table]:
     day = pc.add(pc.multiply(rows["month"], 100), rows["day"])
     rows = rows.append_column("date", day.cast(pa.int32()))
     names = [*FLIGHTS, "arr_delay", "air_time", "sched_dep_time", "arr_time", "hour", "minute"]
-    for value in sorted(pc.unique(day).to_pylist())[::3]:
+    for value in sorted(pc.unique(day).to_pylist())[::5]:
         yield rows.filter(pc.equal(day, value)).select(names)
 
 
@@ -85,7 +90,7 @@ FLIGHTS = {
     "distance": "bigint",
     "dep_delay": "bigint",
 }
-WORDS = "furiously regular deposits sleep among quick pinto beans foxes accounts ideas".split()
+WORDS = ("furiously", "regular", "deposits", "sleep", "among", "quick", "pinto", "beans", "foxes")
 
 
 def _words(random: Random, rows: int, count: int = 6) -> pa.Array:
@@ -470,7 +475,7 @@ SETS = (
 )
 
 
-# --- Queries ---------------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -482,9 +487,14 @@ class Query:
 
 def _draw(
     random: Random, samples: Mapping[str, Sample], workload: Sequence[Sequence[Condition]]
-) -> Query:
-    conditions = workload[int(random.integers(len(workload)))]
-    return Query([(c, _leaf(random, samples[c[0]], c)) for c in conditions])
+) -> list[Query]:
+    """Draw queries with the conditions of a workload, equally often."""
+    times = -(-QUERIES // len(workload))
+    return [
+        Query([(c, _leaf(random, samples[c[0]], c)) for c in conditions])
+        for conditions in workload
+        for _ in range(times)
+    ]
 
 
 def _leaf(random: Random, sample: Sample, condition: Condition) -> Leaf:
@@ -520,7 +530,6 @@ class Table:
             sizes.append(path.stat().st_size)
         self.data = data
         self.sizes = np.array(sizes, np.int64)
-        self.cost = self.sizes + OPEN_COST
         self.files = files_table(paths, sizes, [{}] * len(paths))
         self.bytes = int(self.sizes.sum())
         chosen = choose_files(self.files, SAMPLED)["path"]
@@ -605,116 +614,114 @@ def _record(table: Table, queries: Sequence[Query]) -> list[RecordedPredicate]:
     ]
 
 
-# --- The best subset -------------------------------------------------------------------------------
+# --- The best subset -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An index type of a column: its size, and for each query the files that it prunes."""
+    """An index type of a column: its size, and which files it prunes for which queries."""
 
     column: str
     spelling: str
     bytes: float
-    pruned: tuple[int, ...]
-    """Bit sets."""
+    pruned: int
+    """A bit for each query and file."""
 
 
 class Evaluation:
     """Benefits of subsets for some queries, beyond what the table itself prunes."""
 
     def __init__(self, table: Table, queries: Sequence[Query]) -> None:
-        self._cost = [int(cost) for cost in table.cost]
+        # The sizes of files differ by less than the cost to open one, so an average does.
+        self._mean = table.bytes / len(table.files) + OPEN_COST
         self._own = [table.prune_by_bounds(query) for query in queries]
-        self.read = sum(
-            int(table.cost.sum()) - sum(self._cost[f] for f in own) for own in self._own
-        )
+        self._together = _connect(queries, table.data.types)
+        self.read = self._mean * sum(len(table.files) - len(own) for own in self._own)
         self.candidates: dict[str, list[Candidate]] = {}
         for name, sample in table.samples.items():
-            sizes = {
-                kind.spelling: len(table.files) * kind.bytes
-                for kind in advise(sample, len(table.files), typical=False).kinds
-            }
             self.candidates[name] = [
-                Candidate(name, spelling, size, self._prune(table, queries, name, spelling))
-                for spelling, size in sizes.items()
+                Candidate(
+                    name,
+                    format_type(work),
+                    len(table.files) * measure_size(work, sample),
+                    self._prune(table, queries, name, i),
+                )
+                for i, work in enumerate(sample.work)
             ]
 
-    def _prune(
-        self, table: Table, queries: Sequence[Query], name: str, spelling: str
-    ) -> tuple[int, ...]:
-        works = table.samples[name].work
-        (i,) = (i for i, work in enumerate(works) if _spell(work) == spelling)
-        masks = []
-        for query, own in zip(queries, self._own, strict=True):
+    def _prune(self, table: Table, queries: Sequence[Query], name: str, i: int) -> int:
+        bits = BitMap()
+        for n, (query, own) in enumerate(zip(queries, self._own, strict=True)):
             pruned = BitMap()
             for (column, _, _), leaf in query.leaves:
                 if column == name:
                     pruned |= table.prune(name, i, leaf)
-            masks.append(sum(1 << file for file in pruned - own))
-        return tuple(masks)
+            bits |= (pruned - own).shift(n * len(table.files))
+        return sum(1 << bit for bit in bits)
 
-    def benefit(self, masks: Sequence[int]) -> int:
-        """Return the bytes that the queries do not read if these files are pruned."""
-        # The sizes of files differ by far less than the cost to open one, so an average does.
-        mean = sum(self._cost) / len(self._cost)
-        return round(mean * sum(mask.bit_count() for mask in masks))
-
-    def benefit_of(self, chosen: Sequence[tuple[str, str]]) -> tuple[int, float]:
+    def benefit_of(self, chosen: Sequence[tuple[str, str]]) -> tuple[float, float]:
         """Return (benefit, size) of some columns with index types."""
         taken = [
             c for cs in self.candidates.values() for c in cs if (c.column, c.spelling) in chosen
         ]
-        masks = [0] * len(self._own)
+        pruned = 0
         for candidate in taken:
-            masks = [a | b for a, b in zip(masks, candidate.pruned, strict=True)]
-        return self.benefit(masks), sum(c.bytes for c in taken)
+            pruned |= candidate.pruned
+        return self._mean * pruned.bit_count(), sum(c.bytes for c in taken)
 
-    def find_best(self, budget: float) -> int:
-        """Return the benefit of the best subset, trying all that can be it."""
-        columns = [_without_dominated(each) for each in self.candidates.values()]
-        columns = sorted(filter(None, columns), key=len)
-        rest: list[list[int]] = [[0] * len(self._own)]
-        for column in reversed(columns):
-            masks = rest[0]
-            for candidate in column:
-                masks = [a | b for a, b in zip(masks, candidate.pruned, strict=True)]
-            rest.insert(0, masks)
-        best = 0
+    def find_best(self, budget: float) -> float:
+        """Return the benefit of the best of all subsets.
 
-        def visit(n: int, masks: list[int], room: float) -> None:
-            nonlocal best
-            if n == len(columns):
-                best = max(best, self.benefit(masks))
-                return
-            most = self.benefit([a | b for a, b in zip(masks, rest[n], strict=True)])
-            if most <= best:
-                return
-            for candidate in columns[n]:
-                if candidate.bytes <= room:
-                    more = [a | b for a, b in zip(masks, candidate.pruned, strict=True)]
-                    visit(n + 1, more, room - candidate.bytes)
-            visit(n + 1, masks, room)
+        Columns that no query has together add up, so their subsets are combined without those that
+        are larger than others and save no more.
+        """
+        best = [(0.0, 0)]
+        for columns in self._together:
+            subsets = [(0.0, 0)]
+            for column in columns:
+                subsets += [
+                    (size + c.bytes, pruned | c.pruned)
+                    for size, pruned in subsets
+                    for c in _without_dominated(self.candidates[column])
+                    if size + c.bytes <= budget
+                ]
+            counted = _frontier((size, pruned.bit_count()) for size, pruned in subsets)
+            best = _frontier(
+                (size + more, saved + further)
+                for size, saved in best
+                for more, further in counted
+                if size + more <= budget
+            )
+        return self._mean * best[-1][1]
 
-        visit(0, [0] * len(self._own), budget)
-        return best
+
+def _frontier(sizes: Iterable[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Return (size, saved) in ascending order, without those that save no more than a smaller."""
+    found: list[tuple[float, int]] = []
+    for size, saved in sorted(sizes, key=lambda pair: (pair[0], -pair[1])):
+        if not found or saved > found[-1][1]:
+            found.append((size, saved))
+    return found
+
+
+def _connect(queries: Sequence[Query], columns: Iterable[str]) -> list[set[str]]:
+    """Return groups of columns: those of one query are in one group."""
+    groups = [{column} for column in columns]
+    for query in queries:
+        names = {name for (name, _, _), _ in query.leaves}
+        touched = [group for group in groups if group & names]
+        groups = [group for group in groups if not group & names]
+        groups.append(set().union(*touched))
+    return groups
 
 
 def _without_dominated(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Drop those that prune nothing, or nothing that a smaller one does not prune, too."""
     found: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: c.bytes):
-        prunes = any(candidate.pruned)
-        if prunes and not any(
-            all(not mine & ~other for mine, other in zip(candidate.pruned, f.pruned, strict=True))
-            for f in found
-        ):
+        if candidate.pruned and all(candidate.pruned & ~other.pruned for other in found):
             found.append(candidate)
     return found[::-1]
-
-
-def _spell(work: Work) -> str:
-    params = ", ".join(str(value) for _, value in work.indexed.params)
-    return work.indexed.kind + (f"({params})" if params else "")
 
 
 def main(*names: str) -> None:
@@ -740,8 +747,7 @@ def main(*names: str) -> None:
 def _measure(made: Table, how: str) -> Iterator[list[object]]:
     workload = made.data.workload if how == "recorded" else _typical(made.data.types)
     random = np.random.default_rng(5)
-    past = [_draw(random, made.samples, workload) for _ in range(QUERIES)]
-    held_out = [_draw(random, made.samples, workload) for _ in range(QUERIES)]
+    past, held_out = (_draw(random, made.samples, workload) for _ in range(2))
     columns = made.advise(_record(made, past) if how == "recorded" else None)
     evaluation = Evaluation(made, held_out)
     for budget in BUDGETS:
