@@ -14,7 +14,7 @@ from providers.base import Column, Param
 from providers.errors import DefinitionError, SkippingError
 from providers.predicate import Between, Compare, In, Leaf, StartsWith
 from providers.registry import kinds
-from providers.values import Value, domain_of, successor
+from providers.values import Value, successor
 from skipping.advise.baseline import ColumnKinds, Planned, TableItself
 from skipping.advise.choose import BUDGET
 from skipping.advise.computed import measure_expression
@@ -417,11 +417,10 @@ def _find_missing(column: TableColumn, providers: tuple[str, ...]) -> dict[str, 
     found: dict[str, str] = {}
     if column.partition or column.refusal is not None:
         return found
-    domain = domain_of(column.type)
     for kind, provider in kinds(providers).items():
+        indexed = IndexedColumn(1, column.name, column.identity, column.type, kind, ())
         try:
-            if domain is not None:
-                provider.of((Column(column.name, domain),), {})
+            provider.of((Column(column.name, indexed.domain),), {})
         except DefinitionError as error:
             if isinstance(error.__cause__, ImportError):
                 found[kind] = str(error)

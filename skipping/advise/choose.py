@@ -1,15 +1,15 @@
 """Choose index types within a budget: those that save queries the most bytes.
 
 This is a knapsack with groups: of each group, such as the index types for the values of one column,
-at most one is taken. A greedy choice takes the step with the most benefit for each byte, which may
-replace a smaller type of the same group. The result has at least the benefit of the best single
-option, so it is never worse than half of the optimum for options without groups.
+at most one option is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 BUDGET = 0.1
 """The default budget: the size of an index as a fraction of the table's bytes."""
@@ -23,6 +23,10 @@ _ALIKE = 0.07
 
 For up to ten keys, a Bloom filter has 95 % of the benefit of an exact list, which is much larger.
 """
+
+
+_STEPS = 4096
+"""Sizes are rounded up to the budget divided by this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +43,45 @@ class Option:
     forms: int = 0
 
 
+_Taken: TypeAlias = "tuple[Option, _Taken] | None"
+_Set: TypeAlias = tuple[int, float, _Taken]
+
+
 def choose(options: Sequence[Option], budget: float) -> list[Option]:
     """Return options with at most `budget` bytes together, at most one of each group.
 
     >>> small, large, other = Option("a", 60, 10), Option("a", 90, 60), Option("b", 50, 20)
-    >>> choose([small, large, other], 30) == [small, other]
+    >>> choose([small, large, other], 31) == [small, other]
     True
-    >>> choose([small, large, other], 60) == [small, other]
-    True
-    >>> choose([small, large, other], 80) == [large, other]
+    >>> choose([small, large, other], 82) == [large, other]
     True
     """
-    useful = [option for group in _by_group(options) for option in _drop_alike(group)]
-    taken: dict[Hashable, Option] = {}
-    room = budget
-    while True:
-        best, best_rate = None, 0.0
-        for option in useful:
-            before = taken.get(option.group)
-            gain = option.benefit - (before.benefit if before else 0.0)
-            size = option.bytes - (before.bytes if before else 0.0)
-            if gain <= 0 or size > room:
-                continue
-            rate = gain / max(size, 1.0)
-            if rate > best_rate:
-                best, best_rate = option, rate
-        if best is None:
-            break
-        before = taken.get(best.group)
-        room -= best.bytes - (before.bytes if before else 0.0)
-        taken[best.group] = best
-    found = list(taken.values())
-    alone = [option for option in useful if option.bytes <= budget]
-    single = max(alone, key=lambda option: option.benefit, default=None)
-    if single is not None and single.benefit > sum(option.benefit for option in found):
-        return [single]
+    if budget <= 0:
+        return []
+    unit = budget / _STEPS
+    # Sets of options that no other set with their size or less exceeds: (size, benefit, options).
+    # A set's options are a pair of the last one and the set without it.
+    best: list[_Set] = [(0, 0.0, None)]
+    for group in _by_group(options):
+        with_one = [
+            (size + math.ceil(option.bytes / unit - 1e-6), benefit + option.benefit, (option, taken))
+            for option in _drop_alike(group)
+            if option.bytes <= budget
+            for size, benefit, taken in best
+        ]
+        best = _drop_exceeded([*best, *with_one])
+    found, taken = [], best[-1][2]
+    while taken is not None:
+        option, taken = taken
+        found.append(option)
+    return found[::-1]
+
+
+def _drop_exceeded(sets: Iterable[_Set]) -> list[_Set]:
+    found: list[_Set] = []
+    for each in sorted(sets, key=lambda s: (s[0], -s[1])):
+        if each[0] <= _STEPS and (not found or each[1] > found[-1][1]):
+            found.append(each)
     return found
 
 
