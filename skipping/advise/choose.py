@@ -63,10 +63,11 @@ def choose(options: Sequence[Option], budget: float) -> list[Option]:
     # A set's options are a pair of the last one and the set without it.
     best: list[_Set] = [(0, 0.0, None)]
     for group in _by_group(options):
+        fitting = [option for option in _drop_alike(group) if option.bytes <= budget]
+        steps = [math.ceil(option.bytes / unit - 1e-6) for option in fitting]
         with_one = [
-            (size + math.ceil(option.bytes / unit - 1e-6), benefit + option.benefit, (option, taken))
-            for option in _drop_alike(group)
-            if option.bytes <= budget
+            (size + more, benefit + option.benefit, (option, taken))
+            for option, more in zip(fitting, steps, strict=True)
             for size, benefit, taken in best
         ]
         best = _drop_exceeded([*best, *with_one])
