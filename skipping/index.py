@@ -13,6 +13,7 @@ import pyarrow as pa
 from providers.base import Param
 from providers.errors import Conflict, DefinitionError, SkippingError, TableError
 from providers.predicate import Predicate
+from skipping.advise.choose import BUDGET
 from skipping.config.options import IndexOptions
 from skipping.indexing.column_sync import find_gaps
 from skipping.indexing.definitions import (
@@ -211,8 +212,11 @@ class SkippingIndex:
         *,
         columns: Sequence[str] | None = None,
         files: int | None = None,
+        budget: float = BUDGET,
     ) -> Advice:
         """Recommend index types for a table, indexed or not: see `skipping.advise.analyze`.
+
+        `budget` is the maximum size of the index as a fraction of the table's bytes.
 
         Raises TableError without a Spark session.
         """
@@ -220,7 +224,7 @@ class SkippingIndex:
             raise TableError(f"ANALYZE needs a Spark session, not a {type(spark).__name__}")
         from skipping.advise.analyze import analyze  # imports Spark
 
-        return analyze(spark, table, columns=columns, files=files)
+        return analyze(spark, table, columns=columns, files=files, budget=budget)
 
     @property
     def spark(self) -> SparkSession:

@@ -12,12 +12,18 @@ from pyspark.sql import SparkSession
 
 from providers.base import Column, Param
 from providers.errors import DefinitionError, SkippingError
-from providers.predicate import Between, Compare, In, Leaf
+from providers.predicate import Between, Compare, In, Leaf, StartsWith
 from providers.registry import kinds
-from providers.values import Value
+from providers.values import Value, successor
 from skipping.advise.baseline import ColumnKinds, Planned, TableItself
+from skipping.advise.choose import BUDGET
 from skipping.advise.computed import measure_expression
-from skipping.advise.history import TEXT, RecordedPredicate, list_unused_predicates
+from skipping.advise.history import (
+    TEXT,
+    RecordedPredicate,
+    attribute_to_columns,
+    list_unused_predicates,
+)
 from skipping.advise.recommend import (
     FOR_TEXT,
     KEYS,
@@ -25,14 +31,17 @@ from skipping.advise.recommend import (
     KindAdvice,
     advise,
     best_works,
+    recommend,
     spell_column,
 )
 from skipping.advise.sample import FILES, Sample, choose_files, measure_files
+from skipping.config.settings import Settings
+from skipping.indexing.definitions import find_index
 from skipping.indexing.sketch import Work
 from skipping.lookup.format import format_value
 from skipping.model.definition import IndexedColumn
 from skipping.parser.condition import LONGEST
-from skipping.sources.spark import settings_of
+from skipping.sources.spark import settings_of, store_of
 from skipping.tables import Columns, Table, TableColumn
 from skipping.tables.composites import combine
 from skipping.tables.open import open_table
@@ -40,8 +49,8 @@ from skipping.tables.open import open_table
 _FURTHER: dict[str, dict[str, Param]] = {"VALUE_LIST": {"limit": 10_000}}
 """Index types that are also measured with other parameters."""
 
-_UNMEASURED = frozenset({"ADDRESSES"})
-"""Index types for conditions that are not measured, such as networks."""
+_FOR_NETWORKS = ("ADDRESSES",)
+"""Index types that are measured if queries had conditions on prefixes of text."""
 
 _EXPRESSIONS = 8
 """Maximum number of expressions to measure, most frequent first: each one reads the sample."""
@@ -57,7 +66,9 @@ class Advice:
     """The result of ANALYZE; `print` it.
 
     The table has `files` files with `bytes` bytes; ANALYZE read a sample of `sampled_files` files
-    with `sampled_bytes` bytes. All other figures are estimates for the complete table.
+    with `sampled_bytes` bytes. All other figures are estimates for the complete table. `budget` is
+    the maximum size of the index, as a fraction of `bytes`. `existing` are the identities and index
+    types of the index that the table has.
     """
 
     table: str
@@ -66,15 +77,63 @@ class Advice:
     sampled_files: int
     sampled_bytes: int
     columns: tuple[ColumnAdvice, ...]
+    budget: float = BUDGET
+    existing: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def ddl(self) -> str | None:
-        """A CREATE SKIPPING INDEX with all recommended index types; None without any."""
-        listed = [f"{c.sql} {kind.spelling}" for c in self.columns for kind in c.all_advised]
-        return f"CREATE SKIPPING INDEX ON {self.table} ({', '.join(listed)})" if listed else None
+        """The statement that creates or adds all recommended index types; None without any."""
+        listed = ", ".join(f"{c.sql} {kind.spelling}" for c, kind in self._advised())
+        if not listed:
+            return None
+        if self.existing:
+            return f"ALTER SKIPPING INDEX ON {self.table} ADD ({listed})"
+        return f"CREATE SKIPPING INDEX ON {self.table} ({listed})"
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of all recommended index types together."""
+        return round(self.files * sum(kind.bytes for _, kind in self._advised()))
+
+    @property
+    def share(self) -> float:
+        """The size of all recommended index types as a fraction of the table's bytes."""
+        return self.index_bytes / self.bytes if self.bytes else 0.0
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows of `ANALYZE SKIPPING INDEX`: one for each column and index type."""
+        """Return the rows of `ANALYZE SKIPPING INDEX`: one for each column, then the total."""
+        rows: list[tuple[Any, ...]] = []
+        for column in self.columns:
+            head = (column.name, column.type, column.reason)
+            rows.extend(
+                (*head, kind.spelling, kind.saved, *self._size(kind), None)
+                for kind in column.all_advised
+            )
+            if not column.all_advised:
+                rows.append((*head, None, None, None, None, None))
+        return [
+            *rows,
+            (None, None, self._total, None, None, self.index_bytes, self.share, self.ddl),
+        ]
+
+    def _size(self, kind: KindAdvice) -> tuple[int, float]:
+        size = round(self.files * kind.bytes)
+        return size, size / self.bytes if self.bytes else 0.0
+
+    @property
+    def _total(self) -> str:
+        if self.ddl is None:
+            return "no index is recommended for the table's current layout"
+        return (
+            f"all recommended index types: {self.index_bytes:,} bytes, {self.share:.1%} of the "
+            f"data (budget {100 * self.budget:g}%)"
+        )
+
+    def _advised(self) -> list[tuple[ColumnAdvice, KindAdvice]]:
+        return [(column, kind) for column in self.columns for kind in column.all_advised]
+
+    def details(self) -> list[tuple[Any, ...]]:
+        """Return the rows of `WITH (details = true)`: one for each column and index type."""
         return [row for c in self.columns for row in self._rows(c)]
 
     def _rows(self, column: ColumnAdvice) -> list[tuple[Any, ...]]:
@@ -116,7 +175,9 @@ class Advice:
                     lines.append(_files(f"    {column.own}", column.bounds))
                 if column.sorted:
                     lines.append(_files("    sorted by it", column.sorted))
-        lines.append(self.ddl or "no index is recommended for the table's current layout")
+        lines.append(self._total)
+        if self.ddl is not None:
+            lines.append(self.ddl)
         return "\n".join(lines)
 
 
@@ -136,23 +197,29 @@ def analyze(
     *,
     columns: Sequence[str] | None = None,
     files: int | None = None,
+    budget: float = BUDGET,
 ) -> Advice:
     """Recommend an index for a table, from a sample of at most `files` files (default FILES).
 
-    `columns` limits the columns. Writes nothing. Raises TableError if the table cannot be read, and
-    DefinitionError for an unknown column.
+    `columns` limits the columns, and `budget` the size of the index as a fraction of the table's
+    bytes. Writes nothing. Raises TableError if the table cannot be read, and DefinitionError for an
+    unknown column.
     """
+    if not budget > 0:
+        raise DefinitionError(
+            f"the budget is a fraction of the table's bytes above 0, not {budget}"
+        )
     settings = settings_of(spark)
     opened = open_table(spark, table)
     there = opened.columns()
     named = there.values() if columns is None else [there.resolve(name) for name in columns]
     live = opened.files()
     sample = choose_files(live, FILES if files is None else files)
-    history = list_unused_predicates(spark, opened.id)
+    history = attribute_to_columns(list_unused_predicates(spark, opened.id), there)
     recorded = _by_identity(history)
+    existing = _list_existing(spark, settings, opened)
     works = {
-        c.identity: list_kinds(c, settings.providers, text=_is_text(recorded.get(c.identity, [])))
-        for c in named
+        c.identity: list_kinds(c, settings.providers, recorded.get(c.identity, [])) for c in named
     }
     looked = [w for w in works.values() if w]
     samples = dict(
@@ -168,6 +235,7 @@ def analyze(
             len(live),
             recorded.get(c.identity, []),
             TableItself(samples[c.identity], len(live), _plan_files(opened, c)),
+            typical=not history,
         )
         if c.identity in samples
         else _advise_against(c, recorded.get(c.identity, []))
@@ -175,7 +243,7 @@ def analyze(
     }
     if columns is None:
         for column in _expressions(there, history):
-            work = list_kinds(column, settings.providers, text=_is_text(recorded[column.identity]))
+            work = list_kinds(column, settings.providers, recorded[column.identity])
             measured = measure_expression(spark, sample, work, dated=not opened.has_log)
             found[column.identity] = advise(measured, len(live), recorded[column.identity])
         together = _composites(there, history, samples)
@@ -186,14 +254,31 @@ def analyze(
             alone = [(found[c.identity], samples[c.identity]) for c in column.reads]
             baseline = ColumnKinds(measured, len(live), best_works(alone))
             found[column.identity] = advise(measured, len(live), questions, baseline)
+    size = pc.sum(live["size"]).as_py() or 0
+    advised = list(found.values())
+    missing = {c.identity: _find_missing(c, settings.providers) for c in named}
+    chosen = recommend(advised, len(live), budget * size, existing, missing)
     return Advice(
         re.sub(r"^spark_catalog\.", "", opened.name),
         len(live),
-        pc.sum(live["size"]).as_py() or 0,
+        size,
         len(sample),
         pc.sum(sample["size"]).as_py() or 0,
-        tuple(found.values()),
+        tuple(chosen),
+        budget,
+        existing,
     )
+
+
+def _list_existing(
+    spark: SparkSession, settings: Settings, table: Table
+) -> frozenset[tuple[str, str]]:
+    """Return the identities and index types of the table's index; empty if it cannot be read."""
+    try:
+        definition = find_index(store_of(spark, settings), table).value
+    except SkippingError:  # there is no index, or its store is unreachable
+        return frozenset()
+    return frozenset((i.identity, i.kind) for i in definition.columns)
 
 
 def _by_identity(history: Sequence[RecordedPredicate]) -> dict[str, list[RecordedPredicate]]:
@@ -201,10 +286,6 @@ def _by_identity(history: Sequence[RecordedPredicate]) -> dict[str, list[Recorde
     for recorded in history:
         found.setdefault(recorded.identity, []).append(recorded)
     return found
-
-
-def _is_text(history: Sequence[RecordedPredicate]) -> bool:
-    return any(recorded.form == TEXT for recorded in history)
 
 
 def _expressions(columns: Columns, history: Sequence[RecordedPredicate]) -> Iterator[TableColumn]:
@@ -259,6 +340,10 @@ def _conditions(leaf: Leaf, name: str, type: str) -> Iterator[str]:
     match leaf:
         case Between(_, low, high):
             yield f"{name} BETWEEN {_constant(low, type)} AND {_constant(high, type)}"
+        case StartsWith(_, prefix):
+            end = successor(prefix)
+            assert end is not None, "drawn prefixes have one"
+            yield f"{name} >= {_constant(prefix, type)} AND {name} < {_constant(end, type)}"
         case In(_, values):
             some: list[str] = []
             room = 0
@@ -297,15 +382,24 @@ def _advise_against(column: TableColumn, found: Sequence[RecordedPredicate]) -> 
 
 
 def list_kinds(
-    column: TableColumn, providers: tuple[str, ...], *, text: bool = False
+    column: TableColumn, providers: tuple[str, ...], history: Sequence[RecordedPredicate] = ()
 ) -> list[Work]:
-    """Return the index types to measure for a column; with `text`, also those for substrings."""
+    """Return the index types to measure for a column with these recorded predicates.
+
+    Those for substrings, and those for networks, are included if `history` has such predicates.
+    """
     if column.partition or column.refusal is not None:
         return []
     found: list[Work] = []
-    left_out = _UNMEASURED if text else _UNMEASURED.union(FOR_TEXT)
+    left_out = {
+        *(FOR_TEXT if all(recorded.form != TEXT for recorded in history) else ()),
+        *(() if any(recorded.is_prefix for recorded in history) else _FOR_NETWORKS),
+    }
+    further = dict(_FURTHER)
+    if any(recorded.ignores_case for recorded in history):
+        further["NGRAM"] = {"fold": True}
     for kind in sorted(kinds(providers).keys() - left_out):
-        for params in ({}, _FURTHER[kind]) if kind in _FURTHER else ({},):
+        for params in ({}, further[kind]) if kind in further else ({},):
             number = len(found) + 1
             given = tuple(params.items())
             indexed = IndexedColumn(number, column.name, column.identity, column.type, kind, given)
@@ -315,4 +409,19 @@ def list_kinds(
             except DefinitionError:
                 continue
             found.append(Work(indexed, column, provider))
+    return found
+
+
+def _find_missing(column: TableColumn, providers: tuple[str, ...]) -> dict[str, str]:
+    """Return the index types that lack a package, with the reason and what to install."""
+    found: dict[str, str] = {}
+    if column.partition or column.refusal is not None:
+        return found
+    for kind, provider in kinds(providers).items():
+        indexed = IndexedColumn(1, column.name, column.identity, column.type, kind, ())
+        try:
+            provider.of((Column(column.name, indexed.domain),), {})
+        except DefinitionError as error:
+            if isinstance(error.__cause__, ImportError):
+                found[kind] = str(error)
     return found

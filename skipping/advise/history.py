@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
+from providers.errors import DefinitionError
 from skipping.advise.workload import read_workload
 from skipping.model.definition import TableId
 from skipping.model.workload import PredicateWorkload, merge_tables
+from skipping.tables import Columns
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
+
+_CASED = re.compile(r"(?:lower|upper)\((.+)\)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,8 @@ class RecordedPredicate:
 
     Its values are not recorded. `identity` is that of the column `sql`, or the normal form of the
     expression `sql`; `keys` is the mean number of values, 0 if unknown. A condition on several
-    columns has their identities as `parts`, and none of its own.
+    columns has their identities as `parts`, and none of its own. A search in `lower(c)` or
+    `upper(c)` is a condition on the column `c` that `ignores_case`.
     """
 
     condition: str
@@ -29,10 +36,16 @@ class RecordedPredicate:
     computed: bool
     form: str
     scans: int
-    opened: int
-    bytes: int
+    opened: float
+    bytes: float
     keys: float
     parts: tuple[str, ...] = ()
+    ignores_case: bool = False
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether it is a condition on prefixes: `LIKE 'a%'`, or a network."""
+        return self.form == RANGE and self.condition.endswith(" LIKE '?%'")
 
 
 def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
@@ -40,6 +53,26 @@ def list_unused_predicates(spark: SparkSession, table: TableId) -> list[Recorded
     counted = merge_tables(read_workload(spark).records).get(table)
     missed = [] if counted is None else [p for p in counted.predicates if p.missed_scans]
     return sorted(map(_read, missed), key=lambda each: (-each.scans, each.condition))
+
+
+def attribute_to_columns(
+    history: Sequence[RecordedPredicate], columns: Columns
+) -> list[RecordedPredicate]:
+    """Return the predicates, with searches in `lower(c)` and `upper(c)` as predicates on `c`."""
+    return [_attribute(each, columns) if each.form == TEXT else each for each in history]
+
+
+def _attribute(recorded: RecordedPredicate, columns: Columns) -> RecordedPredicate:
+    inner = _CASED.fullmatch(recorded.sql) if recorded.computed else None
+    if inner is None:
+        return recorded
+    try:
+        column = columns.resolve(inner[1])
+    except DefinitionError:  # not a column, but another expression
+        return recorded
+    return replace(
+        recorded, identity=column.identity, sql=column.name, computed=False, ignores_case=True
+    )
 
 
 def _read(counted: PredicateWorkload) -> RecordedPredicate:

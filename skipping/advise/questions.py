@@ -9,6 +9,7 @@ the sampled values.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,8 @@ from pyroaring import BitMap
 
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import AnyOf, IndexPredicate, find_prunable, map_tests
-from providers.predicate import Between, Compare, Contains, In, Leaf
+from providers.predicate import Between, Compare, Contains, In, Leaf, StartsWith
+from providers.values import successor
 from skipping.advise.sample import Sample
 from skipping.indexing.sketch import Work, entry_schema
 from skipping.lookup.translate import USELESS
@@ -36,6 +38,8 @@ _RANGES = 24
 
 _SEARCHED = 6
 """The length of a substring in characters; of a shorter value, all characters are used."""
+
+_NETWORK = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.|[0-9a-fA-F]{1,4}:[0-9a-fA-F]{1,4}:")
 
 _WIDTH = 0.1
 """The fraction of the sampled values in a range."""
@@ -112,6 +116,28 @@ def ranges(sample: Sample) -> list[Draw]:
     return [Draw((Between("", *pair.to_pylist()),), pair, every, 0.0) for pair in ends]
 
 
+def prefixes(sample: Sample) -> list[Draw]:
+    """Draw predicates for prefixes of text values.
+
+    Of an address in text, the prefix has the first two parts, as for a network; of another text, it
+    has the first half of its characters.
+    """
+    found = sample.files["keys"].combine_chunks().flatten()
+    if not len(found) or not pa.types.is_string(found.type):
+        return []
+    rng = np.random.default_rng(0)
+    every = np.arange(len(sample.files))
+    draws = []
+    for text in found.take(pa.array(rng.integers(len(found), size=_RANGES))).to_pylist():
+        address = _NETWORK.match(text)
+        prefix = address[0] if address else text[: (len(text) + 1) // 2]
+        end = successor(prefix)
+        if prefix and end is not None:
+            keys = pa.array([prefix, end], found.type)
+            draws.append(Draw((StartsWith("", prefix),), keys, every, 0.0))
+    return draws
+
+
 def estimate_remaining(work: Work, draws: Sequence[Draw], seen: pa.Table, files: int) -> float:
     """Estimate how many files of the table the sketches keep, as an average over the draws."""
     sketches = sketches_of(work, seen)
@@ -169,7 +195,7 @@ def estimate_remaining_by_bounds(sample: Sample, draws: Sequence[Draw], files: i
         keys = sorted(_truncate(draw.keys, most))
         if any(key != key for key in keys):  # NaN has no bounds
             return float(files)
-        spans = isinstance(draw.leaves[0], Between)
+        spans = isinstance(draw.leaves[0], (Between, StartsWith))
 
         def may_hold(row: int) -> bool:
             if lows[row] is None:

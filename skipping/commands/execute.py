@@ -21,6 +21,7 @@ from providers.errors import (
     TableError,
 )
 from skipping.advise.analyze import analyze
+from skipping.advise.choose import BUDGET
 from skipping.advise.savings import rows_of_savings, savings
 from skipping.config.options import IndexOptions
 from skipping.extensions import find_extensions
@@ -120,8 +121,9 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return _drop(spark, statement)
         case statements.Vacuum(table):
             return _vacuum(spark, table)
-        case statements.Analyze(table):
-            return analyze(spark, sql_name(table)).rows()
+        case statements.Analyze(table, budget):
+            advice = analyze(spark, sql_name(table), budget=BUDGET if budget is None else budget)
+            return advice.details() if statement.details else advice.rows()
         case statements.Alter():
             return _alter(spark, statement)
         case statements.RecoverJob(job):

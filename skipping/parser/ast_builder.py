@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
@@ -18,13 +19,14 @@ from skipping.parser.statements import Action, ColumnDrop, ColumnSpec, Name, Sta
 
 _Key = TypeVar("_Key")
 
-_PLAIN: Mapping[str, type[statements.Refresh | statements.Analyze | statements.Vacuum]] = {
+_PLAIN: Mapping[str, type[statements.Refresh | statements.Vacuum]] = {
     "refresh": statements.Refresh,
-    "analyze": statements.Analyze,
     "vacuum": statements.Vacuum,
 }
 _KINDS = {"BLOOMFILTER": "BLOOM_FILTER", "DATASKIPPING": "MIN_MAX"}
 """Databricks' names of index types, and ours."""
+_ANALYZE_OPTIONS = {"budget": "a percentage of the data such as '5%'", "details": "true or false"}
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 _BLOOM = {"fpp": "fpp", "numitems": "num_items"}
 """Databricks' options of a Bloom filter in lower case, and our parameters; case is ignored."""
 
@@ -58,6 +60,8 @@ class StatementReader:
                 )
             case "create_kind" | "drop_kind":
                 return self._databricks_statement(tokens_of(node), table, parts)
+            case "analyze":
+                return self._analyze(table, parts.get("options"))
             case "alter":
                 return statements.Alter(table, self._action(subtrees(node)[-1]), marks=marks)
             case "describe":
@@ -84,6 +88,25 @@ class StatementReader:
         if "by_column" in parts:
             return statements.ShowSavings(named, "column", marks=marks)
         return statements.ShowSavings(named, "day" if "by_day" in parts else None, marks=marks)
+
+    def _analyze(self, table: Name, node: Tree[Token] | None) -> statements.Analyze:
+        """Return ANALYZE with its options, which decide about the columns of the result."""
+        given = self._options(node)
+        for name, value in given.items():
+            takes = _ANALYZE_OPTIONS.get(name)
+            if takes is None:
+                options = ", ".join(_ANALYZE_OPTIONS)
+                message = f"unknown option {name}: ANALYZE SKIPPING INDEX takes {options}"
+                raise TextError(self._marks[f"with.{name}"], message)
+            is_valid = isinstance(value, bool) if name == "details" else _parse_percent(value) > 0
+            if not is_valid:
+                message = f"the option {name} takes {takes}, not {value!r}"
+                raise TextError(self._marks[f"with.{name}"], message)
+        budget = _parse_percent(given["budget"]) if "budget" in given else None
+        details = given.get("details") is True
+        return statements.Analyze(
+            table, budget, details=details, marks=MappingProxyType(self._marks)
+        )
 
     def _action(self, node: Tree[Token]) -> Action:
         match node.data:
@@ -172,6 +195,12 @@ class StatementReader:
             (name,) = (token for token in rest if token.type == "STRING")
             return tuple(literals.split_parts(_word(name)))
         return _path(node)
+
+
+def _parse_percent(value: Param) -> float:
+    """Return `'5%'` as 0.05; 0 for anything else."""
+    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(percent[1]) / 100 if percent else 0.0
 
 
 def _kind_options(kind: str, node: Tree[Token] | None) -> dict[str, Param]:

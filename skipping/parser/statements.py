@@ -197,26 +197,43 @@ class Alter(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Analyze(_Marked):
-    """`ANALYZE SKIPPING INDEX ON t`: a row for each column and index type, Flint's columns first.
+    """`ANALYZE SKIPPING INDEX ON t [WITH (budget = '5%', details = true)]`.
 
-    `kept_1` is the number of files read for one key, and `sorted_1` the same if the table were
-    sorted by the column. `bounds_1` is the same without this index: by the bounds in the table's
-    log, or for several columns, by the best types of each. For a recommended type, `ddl` has the
-    CREATE or ALTER statement. `past_scans` counts scans with a condition that this type, but
-    no existing index, can evaluate. It would have saved them `saved_files`.
+    Returns a row for each column with its recommended index type, Flint's columns first, then a row
+    with the size of all of them and the statement to run in `ddl`. `saved` is the fraction of bytes
+    that queries on the column do not read with it. `budget` is the maximum size of the index as a
+    fraction of the table's bytes, None for the default.
+
+    With `details`, returns a row for each column and index type. `kept_1` is the number of files
+    read for one key, and `sorted_1` the same if the table were sorted by the column. `bounds_1` is
+    the same without this index: by the bounds in the table's log, or for several columns, by the
+    best types of each. For a recommended type, `ddl` has the CREATE or ALTER statement.
+    `past_scans` counts scans with a condition that this type, but no existing index, can evaluate.
+    It would have saved them `saved_files`.
     """
 
-    schema: ClassVar[str] = (
-        "column_name string, column_type string, reason string, skipping_type string, "
-        "advised boolean, kept_1 double, kept_10 double, kept_100 double, "
-        "bytes_a_file double, ms_a_file double, "
-        "sorted_1 double, sorted_10 double, sorted_100 double, "
-        "bounds_1 double, bounds_10 double, bounds_100 double, "
-        "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
-        "average_depth double, average_overlaps double, ddl string, "
-        "past_scans bigint, saved_files double, saved_bytes double"
-    )
     table: Name
+    budget: float | None = None
+    details: bool = field(default=False, kw_only=True)
+
+    @property
+    def schema(self) -> str:
+        """The columns of the rows, with or without details."""
+        flint = "column_name string, column_type string, reason string, skipping_type string, "
+        if self.details:
+            return flint + _DETAILS
+        return flint + "saved double, index_bytes bigint, data_share double, ddl string"
+
+
+_DETAILS = (
+    "advised boolean, kept_1 double, kept_10 double, kept_100 double, "
+    "bytes_a_file double, ms_a_file double, "
+    "sorted_1 double, sorted_10 double, sorted_100 double, "
+    "bounds_1 double, bounds_10 double, bounds_100 double, "
+    "files bigint, sampled_files bigint, distinct_mean double, distinct_max bigint, "
+    "average_depth double, average_overlaps double, ddl string, "
+    "past_scans bigint, saved_files double, saved_bytes double"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,10 +292,11 @@ class DescribeFiles(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Explain(_Marked):
-    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row for each file scan of the query.
+    """`EXPLAIN SKIPPING [DRY RUN] [WITH (...)] <query>`: a row for each file scan of the query.
 
     Runs the query and discards its rows. DRY RUN only plans it; columns that need a run are null.
-    `query` is the text as written.
+    `query` is the text as written. `columns` are those of an index that does not exist: the query
+    is only planned, and the counts of files are estimates for this index.
     """
 
     schema: ClassVar[str] = (
@@ -290,6 +308,7 @@ class Explain(_Marked):
     )
     query: str
     dry_run: bool = False
+    columns: tuple[ColumnSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,9 +34,18 @@ def table(spark: SparkSession) -> Iterator[str]:
 
 
 def test_rows_and_the_statement(spark: SparkSession, table: str) -> None:
-    answer = spark.sql(f"ANALYZE SKIPPING INDEX ON {table}")
+    compact = spark.sql(f"ANALYZE SKIPPING INDEX ON {table}")
+    answer = spark.sql(f"ANALYZE SKIPPING INDEX ON {table} WITH (details = true, budget = '50%')")
     flint = ["column_name", "column_type", "reason", "skipping_type"]
+    assert compact.columns == [*flint, "saved", "index_bytes", "data_share", "ddl"]
     assert answer.columns[:4] == flint
+    *columns, total = compact.collect()
+    assert {r.ddl for r in columns} == {None}
+    assert total.ddl.startswith(f"CREATE SKIPPING INDEX ON {table} (")
+    assert total.index_bytes == pytest.approx(sum(r.index_bytes or 0 for r in columns), abs=3)
+    assert 0 < total.data_share <= 0.1
+    assert f"{total.data_share:.1%} of the data (budget 10%)" in total.reason
+    assert any(r.skipping_type == "MIN_MAX" and r.saved > 0.5 for r in columns)
     rows = answer.collect()
     assert {(r.files, r.sampled_files) for r in rows if r.skipping_type} == {(FILES, FILES)}
     advised = {r.column_name: r for r in rows if r.advised}
@@ -109,7 +118,7 @@ def test_what_the_bounds_of_the_table_keep(spark: SparkSession, format: str) -> 
         make_table(spark, "bounded", BOUNDED, properties=bounds)
         make_table(spark, "unbounded", BOUNDED)
         try:
-            advice = SkippingIndex.analyze(spark, "bounded")
+            advice = SkippingIndex.analyze(spark, "bounded", budget=1.0)
             found = {column.name: column for column in advice.columns}
             for name in ("id", "number", "key"):
                 assert found[name].bounds[0] == 1, name
@@ -120,7 +129,8 @@ def test_what_the_bounds_of_the_table_keep(spark: SparkSession, format: str) -> 
             assert {n for n, c in found.items() if c.advised} == {"url", "apart"}
             assert f"of {FILES} files, the table's own bounds {FILES} and" in found["url"].reason
             assert re.search(r"the table's own bounds +([89]|1[0-3]) ", str(advice))
-            row = spark.sql("ANALYZE SKIPPING INDEX ON bounded").where("column_name = 'apart'")
+            details = spark.sql("ANALYZE SKIPPING INDEX ON bounded WITH (details = true)")
+            row = details.where("column_name = 'apart'")
             assert row.first().bounds_1 == found["apart"].bounds[0]  # type: ignore[union-attr]
 
             # What it said is what a table without an index opens.

@@ -69,13 +69,13 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     told = list_unused_predicates(spark, open_table(spark, table).id)
     assert not re.search("user7|SECRET|Smith", str(told))
 
-    advice = SkippingIndex.analyze(spark, table)
+    advice = SkippingIndex.analyze(spark, table, budget=3.0)
     found = by_name(advice)
     lower = found["lower(email)"]
     assert lower.advised is not None
-    assert (lower.advised.past_scans, lower.advised.kept[0]) == (2, pytest.approx(1))
+    assert (lower.advised.past_scans, lower.advised.kept[0]) == (2, pytest.approx(1, abs=0.2))
     # Two scans opened all files, and would have opened one each.
-    assert lower.advised.saved_files == pytest.approx(2 * (FILES - 1), rel=0.01)
+    assert lower.advised.saved_files == pytest.approx(2 * (FILES - 1), rel=0.05)
     assert lower.advised.saved_bytes == pytest.approx(
         advice.bytes * 2 * (FILES - 1) / FILES, rel=0.1
     )
@@ -83,9 +83,9 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     (search,) = [kind for kind in found["body"].all_advised if kind.for_text]
     assert (search.spelling, search.past_scans) == ("NGRAM", 1)
     assert search.kept[0] == pytest.approx(1, abs=0.5)
-    columns = parse_schema(Analyze.schema).names[-3:]
+    columns = parse_schema(Analyze(("t",), details=True).schema).names[-3:]
     assert columns == ["past_scans", "saved_files", "saved_bytes"]
-    shown = {(row[0], row[3]): row[-3:] for row in advice.rows()}
+    shown = {(row[0], row[3]): row[-3:] for row in advice.details()}
     best = lower.advised
     assert shown["lower(email)", best.spelling] == (2, best.saved_files, best.saved_bytes)
     assert shown["number", "MIN_MAX"] == (0, 0.0, 0.0)
@@ -94,8 +94,9 @@ def test_advice_of_what_was_asked_in_vain(spark: SparkSession, table: str) -> No
     assert "get_json_object(doc, '$.id') " in advice.ddl
     assert "body NGRAM" in advice.ddl
 
+    assert advice.ddl.startswith(f"ALTER SKIPPING INDEX ON {table} ADD (")
+
     # With the index it reads what it said.
-    spark.sql(f"DROP SKIPPING INDEX ON {table}")
     spark.sql(advice.ddl)
     needle = spark.table(table).where("id = 33").select("body").first()
     assert isinstance(needle, Row)
@@ -176,25 +177,26 @@ def asked_together(spark: SparkSession, table: str) -> None:
         "(kind, own) IN (?)": (1, 1),
     }
 
-    advice = SkippingIndex.analyze(spark, table)
+    advice = SkippingIndex.analyze(spark, table, budget=5.0)
     found = by_name(advice)["(a, b c)"]
     assert found.advised is not None
-    assert (found.type, found.advised.spelling) == ("tuple<int, bigint>", "VALUE_LIST")
-    assert (found.bounds[0], found.advised.past_scans) == (FILES, 5)
-    assert found.advised.kept[0] == pytest.approx(1)
+    assert (found.type, found.advised.spelling) == ("tuple<int, bigint>", "BLOOM_FILTER")
+    (listed,) = [kind for kind in found.kinds if kind.spelling == "VALUE_LIST"]
+    assert (found.bounds[0], listed.past_scans) == (FILES, 5)
+    assert listed.kept[0] == pytest.approx(1)
     # A list keeps a file for each of several pairs.
-    assert 5 * (FILES - 5) < found.advised.saved_files < 5 * (FILES - 1)
+    assert 5 * (FILES - 5) < listed.saved_files < 5 * (FILES - 1)
     alone = by_name(advice)["(kind, own)"]
     assert alone.advised is None
     assert "the best index types of its columns keep 1 for 1 key" in alone.reason
-    shown = {(row[0], row[3]): row for row in advice.rows()}
+    shown = {(row[0], row[3]): row for row in advice.details()}
     assert shown["(a, b c)", "VALUE_LIST"][-3] == 5
     assert advice.ddl is not None
-    assert "(a, `b c`) VALUE_LIST" in advice.ddl
+    assert "(a, `b c`) BLOOM_FILTER" in advice.ddl
 
     # With it a file is read for what a file is kept for, and that counts no more, in any order.
     spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD ((`b c`, a) VALUE_LIST)")
-    assert skips(spark, pair).opened == found.advised.kept[0]
+    assert skips(spark, pair).opened == listed.kept[0]
     assert skips(spark, join).opened == 1 + 1  # and that of the pairs
     assert questions(spark, table)["(a, b c) IN (?)"] == 4
     assert questions(spark, table)["(a, b c) IN (keys)"] == 1
