@@ -94,12 +94,13 @@ UNMATCHED = {
     ),
     "nulls": (
         """MERGE INTO {t} t USING (SELECT * FROM VALUES (7000), (8) AS s(k)) s
-        ON t.k = s.k AND t.n > 1 WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.n IS NULL THEN DELETE""",
+        ON t.k = s.k AND t.n > 1 WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED BY SOURCE AND t.n IS NULL THEN DELETE""",
         3,
     ),
     "a source without rows": (
-        """MERGE INTO {t} t USING (SELECT int(id) AS k FROM range(9) WHERE id % 10 = 9) s ON t.k = s.k
-        WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE""",
+        """MERGE INTO {t} t USING (SELECT int(id) AS k FROM range(9) WHERE id % 10 = 9) s
+        ON t.k = s.k WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE""",
         1,
     ),
 }
@@ -132,9 +133,7 @@ def twins(spark: SparkSession, originals: dict[str, str], tmp_path: Path) -> Ite
     Twins.drop(spark)
 
 
-def both(
-    tables: Twins, statement: str, *, fewer: bool = False
-) -> tuple[list[Any], list[Any]]:
+def both(tables: Twins, statement: str, *, fewer: bool = False) -> tuple[list[Any], list[Any]]:
     """Runs a statement on both, and compares; the answer, and how `indexed` was looked into. With
     `fewer`, it may rewrite fewer files of `indexed`."""
     spark = tables.spark
