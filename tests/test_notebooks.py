@@ -83,7 +83,7 @@ def keep_repeatable(notebook: Any) -> None:
 
 
 def clean(output: Any) -> bool:
-    """Remove times and paths from an output; return whether it is part of the story: logs are not."""
+    """Remove times and paths from an output; return whether it is kept: logs are not."""
     if output.output_type == "stream":
         output.text = hide_run(output.text)
         return bool(output.name == "stdout")
