@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import nbformat
@@ -24,6 +25,7 @@ SHOWN = ("image/png", "text/html", "text/plain")
 """What is committed of an output; progress bars have others."""
 
 SECONDS = re.compile(r"\d+(?:[.,]\d+)* (m?s)\b")
+TEMPORARY = re.compile(rf"{re.escape(gettempdir())}/tmp\w{{8}}/")
 
 
 @pytest.mark.process
@@ -81,15 +83,19 @@ def keep_repeatable(notebook: Any) -> None:
 
 
 def clean(output: Any) -> bool:
-    """Replace times in an output; return whether it is part of the story: logs are not."""
+    """Remove times and paths from an output; return whether it is kept: logs are not."""
     if output.output_type == "stream":
-        output.text = SECONDS.sub(r"… \1", output.text)
+        output.text = hide_run(output.text)
         return bool(output.name == "stdout")
     output.data = {kind: output.data[kind] for kind in SHOWN if kind in output.data}
     for kind in ("text/html", "text/plain"):
         if kind in output.data:
-            output.data[kind] = SECONDS.sub(r"… \1", output.data[kind])
+            output.data[kind] = hide_run(output.data[kind])
     return bool(output.data)
+
+
+def hide_run(text: str) -> str:
+    return TEMPORARY.sub("", SECONDS.sub(r"… \1", text))
 
 
 def code_cells(notebook: Any) -> list[Any]:
