@@ -16,6 +16,8 @@ import deltalake
 import pyarrow as pa
 import pyiceberg
 import pytest
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import RemoveAction
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import (
@@ -328,6 +330,21 @@ class TestFailures:
         for call in (lambda: delta.delete("k = 0"), lambda: delta.upsert(file(0), "k")):
             with pytest.raises(TableError, match=r"For Delta, use DeltaTable\.delete"):
                 call()
+
+
+def test_delta_rs_commits_files_though_a_matching_row_was_appended(tmp_path: Path) -> None:
+    # If this fails, `index.delete` may support Delta: the call could take the files of the index.
+    path = tmp_path / "delta"
+    given = pa.table({"k": [1, 2]})
+    deltalake.write_deltalake(path, given)
+    started, other = deltalake.DeltaTable(path), deltalake.DeltaTable(path)
+    deltalake.write_deltalake(path, pa.table({"k": [1]}), mode="append")
+    with pytest.raises(CommitFailedError, match="added new data"):
+        other.delete("k = 1")
+    (old,) = pa.table(started.get_add_actions()).to_pylist()
+    removed = RemoveAction(old["path"], data_change=True, deletion_timestamp=1)
+    started.create_write_transaction([removed], "append", started.schema())
+    assert pa.table(deltalake.DeltaTable(path).to_pyarrow_table())["k"].to_pylist() == [1]
 
 
 def append_match(table: Table) -> None:
