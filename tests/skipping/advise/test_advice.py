@@ -62,10 +62,10 @@ def advice(
     found = [measure_file(file, works) for file in files]
     rows = [pa.ipc.open_stream(blob).read_all() for blob in found if blob is not None]
     sample = Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), found.count(None))
-    return chosen(advise(sample, N))
+    return choose_types(advise(sample, N))
 
 
-def chosen(column: ColumnAdvice, budget: float = 1e9) -> ColumnAdvice:
+def choose_types(column: ColumnAdvice, budget: float = 1e9) -> ColumnAdvice:
     """The column with the index types that are recommended within a budget."""
     (found,) = recommend([column], N, budget)
     return found
@@ -225,7 +225,7 @@ class TestAsked:
 
     def test_text_that_was_searched_for(self, files: list[dict[str, object]]) -> None:
         asked = [self.asked("scattered", TEXT), self.asked("scattered", VALUES)]
-        advised = chosen(advise(self.sample(files, "scattered"), N, asked))
+        advised = choose_types(advise(self.sample(files, "scattered"), N, asked))
         values, search = advised.all_advised
         assert (values.spelling, values.past_scans) == ("VALUE_LIST", 10)
         assert (search.spelling, search.past_scans) == ("NGRAM", 10)
@@ -241,12 +241,14 @@ class TestAsked:
             planned.append(leaf)
             return N // 4 if isinstance(leaf, Compare) else N
 
-        advised = chosen(advise(sample, N, baseline=TableItself(sample, N, plan)))
+        advised = choose_types(advise(sample, N, baseline=TableItself(sample, N, plan)))
         assert advised.bounds == (N / 4, N, N)
         assert "the table's own partitions (bucket(4, clustered)) 30 and 120" in advised.reason
         assert advised.advised is not None
         assert len(planned) == 13  # and 3 ranges
-        nothing_more = chosen(advise(sample, N, baseline=TableItself(sample, N, lambda leaf: 1)))
+        nothing_more = choose_types(
+            advise(sample, N, baseline=TableItself(sample, N, lambda leaf: 1))
+        )
         assert nothing_more.advised is None
         says_nothing = TableItself(sample, N, lambda leaf: None)
         assert advise(sample, N, baseline=says_nothing).bounds == ()
