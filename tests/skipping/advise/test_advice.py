@@ -134,7 +134,7 @@ class TestTheWholeTable:
     def test_what_is_advised(self, found: dict[str, ColumnAdvice]) -> None:
         chosen = {name: c.advised and c.advised.spelling for name, c in found.items()}
         assert chosen["clustered"] == "MIN_MAX"
-        assert chosen["scattered"] == "VALUE_LIST"
+        assert chosen["scattered"] == "MIN_MAX"  # a list saves 5 % more, with 8 times the bytes
         assert chosen["everywhere"] is None
         assert (chosen["unique"] or "").startswith("BLOOM_FILTER")  # a list is much larger
         assert chosen["nothing"] is None
@@ -227,7 +227,7 @@ class TestAsked:
         asked = [self.asked("scattered", TEXT), self.asked("scattered", VALUES)]
         advised = choose_types(advise(self.sample(files, "scattered"), N, asked))
         values, search = advised.all_advised
-        assert (values.spelling, values.past_scans) == ("VALUE_LIST", 10)
+        assert (values.spelling, values.past_scans) == ("MIN_MAX", 10)
         assert (search.spelling, search.past_scans) == ("NGRAM", 10)
         # `k12` is part of `k120`, too.
         assert 3 <= search.kept[0] < 0.3 * N
