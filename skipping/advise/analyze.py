@@ -83,7 +83,7 @@ class Advice:
     @property
     def ddl(self) -> str | None:
         """The statement that creates or adds all recommended index types; None without any."""
-        listed = ", ".join(f"{c.sql} {kind.spelling}" for c, kind in self._advised())
+        listed = ", ".join(f"{c.sql} {kind.spelling}" for c, kind in self._list_choice())
         if not listed:
             return None
         if self.existing:
@@ -93,7 +93,7 @@ class Advice:
     @property
     def index_bytes(self) -> int:
         """The size of all recommended index types together."""
-        return round(self.files * sum(kind.bytes for _, kind in self._advised()))
+        return round(self.files * sum(kind.bytes for _, kind in self._list_choice()))
 
     @property
     def share(self) -> float:
@@ -129,7 +129,7 @@ class Advice:
             f"data (budget {100 * self.budget:g}%)"
         )
 
-    def _advised(self) -> list[tuple[ColumnAdvice, KindAdvice]]:
+    def _list_choice(self) -> list[tuple[ColumnAdvice, KindAdvice]]:
         return [(column, kind) for column in self.columns for kind in column.all_advised]
 
     def details(self) -> list[tuple[Any, ...]]:

@@ -70,7 +70,7 @@ def choose(options: Sequence[Option], budget: float) -> list[Option]:
             for option, more in zip(fitting, steps, strict=True)
             for size, benefit, taken in best
         ]
-        best = _drop_exceeded([*best, *with_one])
+        best = _find_frontier([*best, *with_one])
     found, taken = [], best[-1][2]
     while taken is not None:
         option, taken = taken
@@ -78,7 +78,7 @@ def choose(options: Sequence[Option], budget: float) -> list[Option]:
     return found[::-1]
 
 
-def _drop_exceeded(sets: Iterable[_Set]) -> list[_Set]:
+def _find_frontier(sets: Iterable[_Set]) -> list[_Set]:
     found: list[_Set] = []
     for each in sorted(sets, key=lambda s: (s[0], -s[1])):
         if each[0] <= _STEPS and (not found or each[1] > found[-1][1]):

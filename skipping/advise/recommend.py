@@ -206,9 +206,9 @@ def recommend(
     """Choose index types with at most `budget` bytes together, and give the reasons.
 
     At most one type is chosen for the values of a column, and one for its substrings. `existing`
-    are the identities and index types of an index that the table has: they take room, and other
-    types count only for what they save in addition. `missing` has for the identities of columns the
-    index types that lack a package, with the reason.
+    are the identities and index types of an index that the table has: they use the budget, and
+    other types count only for what they save in addition. `missing` has for the identities of
+    columns the index types that lack a package, with the reason.
     """
     options: dict[Option, tuple[int, KindAdvice]] = {}
     for number, column in enumerate(columns):

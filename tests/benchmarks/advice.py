@@ -255,8 +255,9 @@ def _payments(random: Random) -> Iterator[pa.Table]:
 
 def _tickets(random: Random) -> Iterator[pa.Table]:
     for i in range(FILES):  # new rows, and updates of some old ones
-        new = np.arange(i * 1_600, (i + 1) * 1_600)
-        old = random.integers(0, max(1, i * 1_600), 8)
+        count = ROWS * 4 // 5
+        new = np.arange(i * count, (i + 1) * count)
+        old = random.integers(0, max(1, i * count), 8)
         number = np.concatenate([new, random.choice(old, ROWS - len(new))])
         customer = random.choice(random.integers(0, 90_000, 600), ROWS)
         yield pa.table(
@@ -293,7 +294,7 @@ def _variants(random: Random) -> Iterator[pa.Table]:
         )
 
 
-def _typed(longs: str = "", texts: str = "", **others: str) -> dict[str, str]:
+def _make_types(longs: str = "", texts: str = "", **others: str) -> dict[str, str]:
     return {
         **dict.fromkeys(longs.split(), "bigint"),
         **dict.fromkeys(texts.split(), "string"),
@@ -318,7 +319,7 @@ SETS = (
     DataSet(
         "lineitem",
         _lineitem,
-        _typed(
+        _make_types(
             "l_orderkey l_partkey l_suppkey l_quantity",
             "l_shipmode",
             l_shipdate="date",
@@ -339,7 +340,7 @@ SETS = (
     DataSet(
         "orders",
         _orders,
-        _typed(
+        _make_types(
             "o_orderkey o_custkey o_shippriority",
             "o_orderpriority o_clerk o_orderstatus",
             o_orderdate="date",
@@ -358,7 +359,7 @@ SETS = (
     DataSet(
         "store_sales",
         _store_sales,
-        _typed(
+        _make_types(
             "ss_sold_date_sk ss_item_sk ss_customer_sk ss_store_sk ss_promo_sk ss_ticket_number "
             "ss_quantity",
             ss_sales_price="double",
@@ -376,7 +377,7 @@ SETS = (
     DataSet(
         "web logs",
         _web_logs,
-        _typed("status size", "ip url session agent", time="timestamp", seconds="double"),
+        _make_types("status size", "ip url session agent", time="timestamp", seconds="double"),
         (
             [("ip", "=", 1)],
             [("session", "=", 1)],
@@ -390,7 +391,7 @@ SETS = (
     DataSet(
         "events",
         _events,
-        _typed("tenant version", "event user type trace", time="timestamp", amount="double"),
+        _make_types("tenant version", "event user type trace", time="timestamp", amount="double"),
         (
             [("event", "=", 1)],
             [("event", "in", 10)],
@@ -404,7 +405,7 @@ SETS = (
     DataSet(
         "sensors",
         _sensors,
-        _typed(
+        _make_types(
             "device battery error",
             "gateway firmware",
             time="timestamp",
@@ -423,7 +424,7 @@ SETS = (
     DataSet(
         "payments",
         _payments,
-        _typed(
+        _make_types(
             "number merchant terminal",
             "account currency reference",
             time="timestamp",
@@ -443,7 +444,7 @@ SETS = (
     DataSet(
         "tickets",
         _tickets,
-        _typed(
+        _make_types(
             "ticket customer priority",
             "email status region",
             updated="timestamp",
@@ -462,7 +463,7 @@ SETS = (
     DataSet(
         "variants",
         _variants,
-        _typed("position depth rs", "chromosome gene sample filter", quality="double"),
+        _make_types("position depth rs", "chromosome gene sample filter", quality="double"),
         (
             [("chromosome", "=", 1), ("position", "range", 0.01)],
             [("gene", "=", 1)],
@@ -682,7 +683,7 @@ class Evaluation:
                 subsets += [
                     (size + c.bytes, pruned | c.pruned)
                     for size, pruned in subsets
-                    for c in _without_dominated(self.candidates[column])
+                    for c in _find_rivals(self.candidates[column])
                     if size + c.bytes <= budget
                 ]
             counted = _frontier((size, pruned.bit_count()) for size, pruned in subsets)
@@ -715,7 +716,7 @@ def _connect(queries: Sequence[Query], columns: Iterable[str]) -> list[set[str]]
     return groups
 
 
-def _without_dominated(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _find_rivals(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Drop those that prune nothing, or nothing that a smaller one does not prune, too."""
     found: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda c: c.bytes):

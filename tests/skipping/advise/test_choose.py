@@ -51,7 +51,7 @@ def measure(
     return Sample(tuple(works), pa.concat_tables(rows).combine_chunks(), 0)
 
 
-def measured(
+def measure_column(
     folder: Path,
     type: str,
     values: Sequence[pa.Array],
@@ -64,14 +64,14 @@ def measured(
     return advise(sample, N, asked, typical=typical)
 
 
-def chosen(
+def choose_types(
     column: ColumnAdvice, budget: float = 1e9, existing: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
     (found,) = recommend([column], N, budget, existing)
     return [kind.spelling for kind in found.all_advised]
 
 
-def asked(condition: str, form: str, *, name: str = "c", keys: float = 1.0) -> RecordedPredicate:
+def record(condition: str, form: str, *, name: str = "c", keys: float = 1.0) -> RecordedPredicate:
     """Ten scans that opened all files."""
     return RecordedPredicate(condition, name, name, False, form, 10, 10 * N, 10_000, keys)
 
@@ -113,41 +113,41 @@ class TestChoose:
 @pytest.mark.nightly
 class TestRecommend:
     def test_recommend_prefers_a_bloom_filter_for_unique_values(self, tmp_path: Path) -> None:
-        column = measured(tmp_path, "bigint", numbers())
-        assert chosen(column) == ["BLOOM_FILTER"]
+        column = measure_column(tmp_path, "bigint", numbers())
+        assert choose_types(column) == ["BLOOM_FILTER"]
         sizes = {kind.spelling: kind.bytes for kind in column.kinds}
         assert sizes["VALUE_LIST"] > 5 * sizes["BLOOM_FILTER"]
 
     def test_recommend_leaves_out_measures(self, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         values = [pa.array(rng.uniform(0, 1, ROWS)) for _ in range(N)]
-        assert chosen(measured(tmp_path, "double", values)) == []
-        (found,) = recommend([measured(tmp_path, "double", values)], N, 1e9)
+        assert choose_types(measure_column(tmp_path, "double", values)) == []
+        (found,) = recommend([measure_column(tmp_path, "double", values)], N, 1e9)
         assert "no index type saves 5% of the bytes of queries on it" in found.reason
         # A recorded query decides.
-        assert chosen(measured(tmp_path, "double", values, [asked("c = ?", VALUES)]))
+        assert choose_types(measure_column(tmp_path, "double", values, [record("c = ?", VALUES)]))
 
     def test_recommend_keeps_within_the_budget(self, tmp_path: Path) -> None:
-        column = measured(tmp_path, "bigint", numbers())
+        column = measure_column(tmp_path, "bigint", numbers())
         size = N * next(k.bytes for k in column.kinds if k.spelling == "BLOOM_FILTER")
-        assert chosen(column, size) == ["BLOOM_FILTER"]
+        assert choose_types(column, size) == ["BLOOM_FILTER"]
         (none,) = recommend([column], N, size - 1)
         assert not none.all_advised
         assert "BLOOM_FILTER saves" in none.reason
         assert f"{size:,.0f} bytes exceed the budget" in none.reason
 
     def test_recommend_uses_recorded_queries_only(self, tmp_path: Path) -> None:
-        column = measured(tmp_path, "bigint", numbers(), typical=False)
+        column = measure_column(tmp_path, "bigint", numbers(), typical=False)
         (found,) = recommend([column], N, 1e9)
         assert not found.all_advised
         assert "no recorded query has a condition on it" in found.reason
 
     def test_recommend_counts_the_existing_index(self, tmp_path: Path) -> None:
-        column = measured(tmp_path, "bigint", numbers())
-        assert chosen(column, existing=[("c", "BLOOM_FILTER")]) == []
-        assert chosen(column, existing=[("c", "MIN_MAX")]) == ["BLOOM_FILTER"]
+        column = measure_column(tmp_path, "bigint", numbers())
+        assert choose_types(column, existing=[("c", "BLOOM_FILTER")]) == []
+        assert choose_types(column, existing=[("c", "MIN_MAX")]) == ["BLOOM_FILTER"]
         size = N * next(k.bytes for k in column.kinds if k.spelling == "BLOOM_FILTER")
-        assert chosen(column, size, [("c", "MIN_MAX")]) == []  # MIN_MAX takes room
+        assert choose_types(column, size, [("c", "MIN_MAX")]) == []  # MIN_MAX uses the budget
 
     def test_recommend_names_a_missing_package(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,7 +161,7 @@ class TestRecommend:
         missing = analyze._find_missing(column, ())
         assert missing == {"BLOOM_FILTER": "BLOOM_FILTER needs pybloom-live: pip install it"}
         (found,) = recommend(
-            [measured(tmp_path, "bigint", numbers())], N, 1e9, missing={"c": missing}
+            [measure_column(tmp_path, "bigint", numbers())], N, 1e9, missing={"c": missing}
         )
         assert [kind.spelling for kind in found.all_advised] == ["VALUE_LIST"]
         assert "a Bloom filter of about 105 bytes a file may be better" in found.reason
@@ -173,12 +173,12 @@ class TestRecord:
     def test_addresses_are_measured_for_networks(self, tmp_path: Path) -> None:
         # As text, each file spans all of 10.
         values = [pa.array([f"10.{i * 16 + n % 16}.{n}.1" for n in range(ROWS)]) for i in range(N)]
-        networks = [asked("c LIKE '?%'", RANGE)]
-        column = measured(tmp_path, "string", values, networks)
+        networks = [record("c LIKE '?%'", RANGE)]
+        column = measure_column(tmp_path, "string", values, networks)
         kept = {kind.spelling: kind.saved for kind in column.kinds}
         assert kept["ADDRESSES"] > 0.8 > kept["MIN_MAX"]
         assert kept["BLOOM_FILTER"] == 0
-        plain = list_kinds(make_column("c", "string"), (), [asked("c = ?", VALUES)])
+        plain = list_kinds(make_column("c", "string"), (), [record("c = ?", VALUES)])
         assert "ADDRESSES" not in {work.indexed.kind for work in plain}
 
     def test_searches_that_ignore_case_need_folded_ngrams(self, tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ class TestRecord:
         assert (moved.identity, moved.computed, moved.ignores_case) == ("c", False, True)
         other = replace(found, sql="trim(c)")
         assert attribute_to_columns([other], columns) == [other]
-        column = measured(tmp_path, "string", values, [moved])
-        assert chosen(column) == ["NGRAM(fold => true)"]
+        column = measure_column(tmp_path, "string", values, [moved])
+        assert choose_types(column) == ["NGRAM(fold => true)"]
         plain = next(kind for kind in column.kinds if kind.spelling == "NGRAM")
         assert (plain.past_scans, plain.benefit) == (0, 0)
 
@@ -205,8 +205,8 @@ class TestAdvice:
     def advice(self, folder: Path, existing: Mapping[str, str] | None = None) -> Advice:
         pairs = frozenset((existing or {}).items())
         columns = [
-            measured(folder, "bigint", numbers()),
-            measured(folder, "double", [pa.array([0.5])] * N, name="d"),
+            measure_column(folder, "bigint", numbers()),
+            measure_column(folder, "double", [pa.array([0.5])] * N, name="d"),
         ]
         found = recommend(columns, N, 1e9, pairs)
         return Advice("t", N, 100_000, N, 100_000, tuple(found), 0.1, pairs)
