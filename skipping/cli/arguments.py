@@ -54,6 +54,11 @@ def create_parser(prog: str) -> argparse.ArgumentParser:
     verify.add_argument("--where", metavar="condition", help="a condition on the table, in SQL")
     verify.add_argument("--query", metavar="SQL", help="a query instead of a table (needs Spark)")
 
+    savings = commands.add_parser(
+        "savings", help="show what queries did not read", parents=[output, session, engine]
+    )
+    savings.add_argument("--by", choices=("column", "day"), help="a line for each column or day")
+
     refresh = commands.add_parser("refresh", help="index new files", parents=[output, session])
     _add_tables(refresh, "refresh every index in the store")
     refresh.add_argument(

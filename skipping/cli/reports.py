@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
+from datetime import datetime, timezone
 from typing import Any
 
+from skipping.advise.savings import compute_savings
+from skipping.advise.workload import merge_workload
 from skipping.cli.output import Output, format_table
 from skipping.cli.session import resolve_above
 from skipping.cli.tables import list_indexes, open_tables, spark_name
+from skipping.extensions import OwnWorkload
 from skipping.index import SkippingIndex
 from skipping.indexing.describe import summarize
 from skipping.model.identifiers import shown_name
 
+_SAVED = ("since", "queries", "pruned_queries", "files", "bytes", "seconds", "saved", "cost")
 _LISTED = ("table", "format", "status", "covered", "files", "bytes", "index bytes", "types")
 
 
@@ -82,6 +88,28 @@ def analyze(given: argparse.Namespace, output: Output) -> int:
     }
     output.show(document, str(advice))
     return 0
+
+
+def show_savings(given: argparse.Namespace, output: Output) -> int:
+    """Show what `SHOW SKIPPING SAVINGS` shows, except what drivers have not written yet."""
+    with open_tables(given) as tables:
+        today = datetime.now(timezone.utc).date()
+        workload = merge_workload(tables.store, tables.settings, OwnWorkload(), today=today)
+        found = compute_savings(workload, tables.store, tables.settings, by=given.by)
+    names = ["table", *([given.by] if given.by else []), *_SAVED]
+    rows = [[_shown(getattr(each, name)) for name in names] for each in found]
+    titles = [name.replace("_", " ") for name in names]
+    text = (
+        format_table(titles, rows) if rows else f"no queries are counted in {tables.store.location}"
+    )
+    output.show({"since": workload.since, "savings": [asdict(each) for each in found]}, text)
+    if workload.problem:
+        output.warn(workload.problem)
+    return 0
+
+
+def _shown(value: object) -> object:
+    return f"{value:.4g}" if isinstance(value, float) else value
 
 
 def verify(given: argparse.Namespace, output: Output) -> int:

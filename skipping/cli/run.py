@@ -25,6 +25,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Output], int]] = {
     "describe": reports.describe,
     "analyze": reports.analyze,
     "verify": reports.verify,
+    "savings": reports.show_savings,
     "refresh": maintenance.refresh,
     "vacuum": maintenance.vacuum,
     "copy": maintenance.copy_store,

@@ -36,6 +36,10 @@ class Tables(Protocol):
         """The store with the indexes."""
 
     @property
+    def settings(self) -> Settings:
+        """The settings of the session, or of the environment."""
+
+    @property
     def spark(self) -> SparkSession | None:
         """The session, if there is one."""
 
@@ -57,6 +61,7 @@ class SparkTables:
     """Opens tables by their names in a Spark session."""
 
     spark: SparkSession
+    settings: Settings
     store: IndexStore
 
     def open(self, name: str) -> SkippingIndex:
@@ -179,7 +184,8 @@ def open_tables(
     with start_session(conf, given.formats, quiet=given.quiet) as spark:
         from skipping.sources.spark import settings_of, store_of
 
-        yield SparkTables(spark, store_of(spark, settings_of(spark)))
+        settings = settings_of(spark)
+        yield SparkTables(spark, settings, store_of(spark, settings))
 
 
 def list_indexes(store: IndexStore) -> list[Definition]:

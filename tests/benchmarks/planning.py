@@ -69,7 +69,7 @@ def main(rounds: int = 9) -> None:
         for files in MORE_FILES:
             for n in range(max(LENGTHS)):
                 _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000, files)
-            heading("Chains of so many tables", files_a_table=f"{files:,}", rounds=rounds)
+            heading("Chains of large tables", files_a_table=f"{files:,}", rounds=rounds)
             few_and_all = {str(n): {} for n in (min(LENGTHS), max(LENGTHS))}
             _print(spark, few_and_all, partial(_chain, each=True), rounds)
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from providers.errors import StoreError, WrongAnswer
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.cli import tables
+from skipping.model.workload import PredicateWorkload, TableWorkload, WorkloadRecord
 from skipping.stores import list_definitions
 from skipping.stores.open import open_store
 from tests.conftest import RunPython
@@ -82,6 +84,37 @@ def parquet(tmp_path: Path, address: str) -> Path:
     return folder
 
 
+@pytest.fixture
+def workload(address: str, delta: Path) -> WorkloadRecord:
+    """What a driver has counted today of the Delta table, and written to the store."""
+    store = open_store(address)
+    (definition,) = (each.value for each in list_definitions(store))
+    today = datetime.now(timezone.utc).date()
+    predicate = PredicateWorkload(
+        condition="k = ?",
+        identity="k",
+        sql="k",
+        computed=False,
+        form="values",
+        scans=3,
+        pruned_scans=2,
+        pruned_files=5,
+        pruned_bytes=900,
+    )
+    table = TableWorkload(
+        table=definition.table,
+        name="flights",
+        queries=4,
+        pruned_queries=2,
+        pruned_files=5,
+        pruned_bytes=900,
+        predicates=(predicate,),
+    )
+    record = WorkloadRecord(driver="0123456789abcdef", day=today, tables=(table,))
+    store.record_workload(record, oldest=today)
+    return record
+
+
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -101,6 +134,25 @@ def run(capsys: pytest.CaptureFixture[str], address: str) -> Run:
 def document(result: tuple[int, str, str], code: int = 0) -> Any:
     assert result[0] == code, result[2]
     return json.loads(result[1])
+
+
+class TestSavings:
+    def test_shows_what_drivers_wrote(self, run: Run, workload: WorkloadRecord) -> None:
+        (found,) = document(run("savings", "--json"))["savings"]
+        assert (found["table"], found["files"], found["bytes"]) == ("flights", 5, 900)
+        assert found["since"] == workload.day.isoformat()
+        head, line = run("savings")[1].splitlines()
+        assert head.split()[:3] == ["table", "since", "queries"]
+        assert line.split()[:3] == ["flights", workload.day.isoformat(), "4"]
+
+    def test_by_column(self, run: Run, workload: WorkloadRecord) -> None:
+        (found,) = document(run("savings", "--by", "column", "--json"))["savings"]
+        assert (found["column"], found["queries"], found["pruned_queries"]) == ("k", 3, 2)
+
+    def test_a_store_without_counts(self, run: Run, delta: Path) -> None:
+        code, out, _ = run("savings")
+        assert code == 0
+        assert out.startswith("no queries are counted in ")
 
 
 class TestArguments:
@@ -142,7 +194,9 @@ class TestArguments:
         )
         done = run_python("-c", program)
         assert done.stdout.endswith("[]\n"), done.stdout + done.stderr
-        commands = "list describe analyze verify refresh vacuum copy serve catalog completion"
+        commands = (
+            "list describe analyze verify savings refresh vacuum copy serve catalog completion"
+        )
         assert re.findall(r"^    (\w+)\b", done.stdout, re.M) == commands.split()
 
 
