@@ -97,7 +97,7 @@ def show_savings(given: argparse.Namespace, output: Output) -> int:
         workload = merge_workload(tables.store, tables.settings, OwnWorkload(), today=today)
         found = compute_savings(workload, tables.store, tables.settings, by=given.by)
     names = ["table", *([given.by] if given.by else []), *_SAVED]
-    rows = [[_shown(getattr(each, name)) for name in names] for each in found]
+    rows = [[_format(getattr(each, name)) for name in names] for each in found]
     titles = [name.replace("_", " ") for name in names]
     text = (
         format_table(titles, rows) if rows else f"no queries are counted in {tables.store.location}"
@@ -108,7 +108,7 @@ def show_savings(given: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _shown(value: object) -> object:
+def _format(value: object) -> object:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
