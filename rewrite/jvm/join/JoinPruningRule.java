@@ -26,6 +26,7 @@ import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.execution.command.RunnableCommand;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -82,8 +83,9 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     try {
-      UnmatchedClauses clauses = ScanSources.unmatchedClauses(plan);
-      if (clauses != null) context.registry().register(clauses);
+      if (plan instanceof RunnableCommand) {
+        context.registry().register(ScanSources.unmatchedClauses(plan));
+      }
       if (isIncomplete(plan) || hasState(plan, true)) return plan;
       boolean isStatic = context.client().isOn() && SkippingConf.usesStaticKeys();
       LogicalPlan known = isStatic ? new StaticJoins(context).add(plan) : plan;
@@ -243,7 +245,11 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       UnmatchedClauses found = null;
       if (known != null) {
         boolean isTarget = isLeft && (type == LeftOuter$.MODULE$ || type == FullOuter$.MODULE$);
-        found = isTarget && KeyPushdown.isOfCommand(plan) ? known : null;
+        boolean isKnown =
+            isTarget && KeyPushdown.isOfCommand(plan)
+                && known.conditions().stream()
+                    .allMatch(each -> each.references().subsetOf(scan.outputSet()));
+        found = isKnown ? known : null;
       } else if (!isLeft && type == RightOuter$.MODULE$ && KeyPushdown.looksForFiles(plan)) {
         found = context.registry().findClauses(scan);
       }
@@ -259,8 +265,9 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       JoinType type = join.joinType();
       LogicalPlan plan = isLeft ? join.left() : join.right();
       List<Candidate> candidates = findEqual(join, keys, isLeft);
-      candidates.addAll(RangeJoins.of(join, isLeft));
       List<Expression> alsoNeeded = findConditions(clauses, type, plan, isLeft);
+      // Ranges cannot tell that their source, with these conditions, is forgotten: see JoinKeySet.
+      if (alsoNeeded == null) candidates.addAll(RangeJoins.of(join, isLeft));
       boolean isPruned = false;
       for (Candidate candidate : candidates) {
         Expression key = candidate.pruningKey();

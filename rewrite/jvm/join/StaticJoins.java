@@ -418,7 +418,8 @@ record StaticJoins(PruningContext context) {
     private Set<String> findRemaining(Scan scan, Map<Edge, KeyValues> keys) throws Exception {
       List<KeyValues> sets = List.copyOf(keys.values());
       if (scan.conditions.isEmpty() && sets.isEmpty()) return null;
-      FileCounter counter = context.statistics().lookUp(scan.source, scan.conditions, sets);
+      FileCounter counter =
+          context.statistics().lookUp(scan.source, scan.conditions, List.of(), sets);
       // To list them takes longer than all else.
       Set<String> prunable = counter.prunesAny() ? scan.source.findPrunable(counter) : Set.of();
       if (prunable.isEmpty()) return null;

@@ -54,8 +54,9 @@ public final class JoinKeySet implements KeyValues {
     this.filter = filter;
     this.source = source;
     this.form =
-        TupleRow.isRow(filter.child()) ? Form.TUPLE
-        : isAside && filter.child().dataType() instanceof StructType ? Form.RANGE
+        !isAside ? Form.VALUE
+        : TupleRow.isRow(filter.child()) ? Form.TUPLE
+        : filter.child().dataType() instanceof StructType ? Form.RANGE
         : Form.VALUE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }

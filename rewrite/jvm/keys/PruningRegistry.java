@@ -23,7 +23,9 @@ public final class PruningRegistry {
   private static final int CAPACITY = 10_000;
 
   private final Map<ExprId, KeySource> sources = new RecentMap<>(CAPACITY);
-  /** Those of the MERGE that was planned last: Spark runs it in the thread that plans it. */
+  /** Sources with conditions, which may be large. */
+  private final Map<ExprId, KeySource> largeSources = new RecentMap<>(100);
+  /** Those of the command that was planned last: Spark runs it in the thread that plans it. */
   private final ThreadLocal<UnmatchedClauses> clauses = new ThreadLocal<>();
 
   /**
@@ -35,19 +37,19 @@ public final class PruningRegistry {
   public synchronized ExprId register(KeySource source) {
     ExprId id = NamedExpression$.MODULE$.newExprId();
     if (source.nonRepeatableReason() != null) id = new ExprId(id.id(), NON_REPEATABLE);
-    sources.put(id, source);
+    (source.alsoNeeded().isEmpty() ? sources : largeSources).put(id, source);
     return id;
   }
 
   /** Return the source of an expression, which may not be registered. */
   public synchronized KeySource find(ExprId id) {
-    KeySource source = sources.get(id);
+    KeySource source = sources.getOrDefault(id, largeSources.get(id));
     if (source != null) return source;
     boolean isRepeatable = !id.jvmId().equals(NON_REPEATABLE);
     return KeySource.unknown(isRepeatable ? null : "rows that may be others");
   }
 
-  /** Register the clauses of a MERGE that is about to run in this thread. */
+  /** Register the clauses of the command that is about to run in this thread; null: none. */
   public void register(UnmatchedClauses found) {
     clauses.set(found);
   }

@@ -4,8 +4,10 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -123,13 +125,14 @@ public final class ScanPruning {
   /** Returns the locations of the only files that keys may prune, because a command also needs those
       with rows that meet some conditions; null: all. */
   private Set<String> findCandidates() {
+    Set<Expression> conditions = new LinkedHashSet<>();
+    keys.forEach(set -> conditions.addAll(set.source().alsoNeeded()));
     Set<String> out = null;
-    for (JoinKeySet set : keys) {
-      for (Expression condition : set.source().alsoNeeded()) {
-        Set<String> without = findExcluded(condition);
-        if (out == null) out = without;
-        out.retainAll(without);
-      }
+    for (Expression condition : conditions) {
+      Set<String> without = findExcluded(condition);
+      if (out == null) out = without;
+      out.retainAll(without);
+      if (out.isEmpty()) break;
     }
     return out;
   }
@@ -137,14 +140,12 @@ public final class ScanPruning {
   /** Returns the locations of files without rows that meet a condition. */
   private Set<String> findExcluded(Expression condition) {
     List<Expression> conditions = Conditions.conjuncts(condition);
-    Set<String> out = new HashSet<>();
     try {
-      out.addAll(read.findPrunable(statistics.lookUp(read, conditions, List.of())));
-      out.addAll(read.findExcluded(condition));
+      return read.findPrunable(statistics.lookUp(read, conditions, conditions, List.of()));
     } catch (Throwable failure) {
       Failures.passOn(failure);
+      return new HashSet<>();
     }
-    return out;
   }
 
   private LookupResponse findPrunable(List<Expression> filters) {
@@ -262,7 +263,8 @@ public final class ScanPruning {
     if (this == that) return true;
     if (!identities(tops).equals(identities(that.tops))) return false;
     if (response != null || that.response != null) {
-      return response != null && response.equals(that.response) && own.equals(that.own);
+      return response != null && response.equals(that.response) && own.equals(that.own)
+          && Objects.equals(candidates, that.candidates);
     }
     return staticKeys.equals(that.staticKeys) && isDeterminedByFilters()
         && that.isDeterminedByFilters();
@@ -273,7 +275,11 @@ public final class ScanPruning {
   }
 
   private boolean isDeterminedByFilters() {
-    return keys.stream().allMatch(set -> set.column() == null || set.isBroadcast())
+    return keys.stream()
+            .allMatch(
+                set ->
+                    set.column() == null
+                        || set.isBroadcast() && set.source().alsoNeeded().isEmpty())
         && !statistics.areAwaited(read, filters);
   }
 }

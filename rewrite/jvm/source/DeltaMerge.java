@@ -13,14 +13,17 @@ final class DeltaMerge {
 
   static UnmatchedClauses unmatchedClauses(LogicalPlan command) {
     if (!(command instanceof MergeIntoCommand merge)) return null;
+    LogicalPlan relation = merge.target().collectLeaves().head();
     List<Expression> conditions =
         ScalaInterop.asJava(merge.notMatchedBySourceClauses()).stream()
-            .map(
-                clause ->
-                    clause.condition().isDefined()
-                        ? clause.condition().get()
-                        : Literal$.MODULE$.TrueLiteral())
+            .map(clause -> ScalaInterop.orNull(clause.condition()))
+            .map(each -> isOf(relation, each) ? each : Literal$.MODULE$.TrueLiteral())
             .toList();
     return new UnmatchedClauses(ScalaInterop.asJava(merge.target().output()), conditions);
+  }
+
+  /** Whether a condition has only columns of the table, and none that is computed from them. */
+  private static boolean isOf(LogicalPlan relation, Expression condition) {
+    return condition != null && condition.references().subsetOf(relation.outputSet());
   }
 }

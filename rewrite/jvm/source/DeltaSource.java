@@ -10,7 +10,6 @@ import java.util.Set;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.delta.Snapshot;
 import org.apache.spark.sql.delta.actions.AddFile;
 import org.apache.spark.sql.delta.actions.Metadata;
@@ -181,15 +180,6 @@ public final class DeltaSource extends FileSource {
             out.add(
                 new PartitionDirectory(
                     index.getPartitionValuesRow(values), ScalaInterop.asScala(found))));
-    return out;
-  }
-
-  @Override public Set<String> findExcluded(Expression condition) {
-    Set<String> out = new HashSet<>(locations());
-    DeltaScan scan = snapshot.filesForScan(ScalaInterop.asScala(List.of(condition)), false);
-    for (AddFile file : ScalaInterop.asJava(scan.files())) {
-      out.remove(index.absolutePath(file.path()).toString());
-    }
     return out;
   }
 

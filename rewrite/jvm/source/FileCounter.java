@@ -52,6 +52,7 @@ public final class FileCounter {
     total++;
     bytes += size;
     if (ordinal < 0 && response.index() != null) unknown++;
+    if (candidates != null && !candidates.contains(location)) return false;
     for (int i = 0; i < prunedBy.length; i++) {
       int own = i - response.operands();
       if (own < 0 ? response.prunes(i, ordinal) : statistics.prunes(own, location)) {
@@ -60,7 +61,6 @@ public final class FileCounter {
       }
     }
     if (!response.prunes(ordinal) && !statistics.prunes(location)) return false;
-    if (candidates != null && !candidates.contains(location)) return false;
     pruned++;
     prunedBytes += size;
     return true;

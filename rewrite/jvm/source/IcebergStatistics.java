@@ -175,9 +175,12 @@ final class IcebergStatistics {
   private static void add(
       ColumnBounds bounds, FileScanTask task, Types.NestedField field, BoundRule rule) {
     int id = field.fieldId();
-    // Read from the partition, whatever the file has: the file may have been imported.
-    if (task.spec().identitySourceIds().contains(id)) return;
     DataFile file = task.file();
+    // Read from the partition, whatever the file has: the file may have been imported.
+    if (task.spec().identitySourceIds().contains(id)) {
+      bounds.add(file.location(), null, null, null);
+      return;
+    }
     Object lower = readValue(file.lowerBounds(), id, field.type());
     Object upper = readValue(file.upperBounds(), id, field.type());
     // How many rows files of deletes take is not known.

@@ -2,7 +2,6 @@ package rewrite.jvm.source;
 
 import java.util.List;
 import java.util.Set;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.KeyValues;
 
@@ -44,12 +43,6 @@ public interface ScanSource {
   /** Returns the locations of the files whose partition proves that a column has none of some
       values. */
   Set<String> withoutPartition(List<String> path, KeyValues values) throws Exception;
-
-  /** Returns the locations of the files that the table format itself would leave out of a scan with
-      a condition. */
-  default Set<String> findExcluded(Expression condition) throws Exception {
-    return Set.of();
-  }
 
   /** Whether the table may have statistics of a column. */
   boolean hasStatistics(List<String> path);

@@ -6,7 +6,6 @@ import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
-import org.apache.spark.sql.execution.command.RunnableCommand;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitioningAwareFileIndex;
@@ -50,7 +49,7 @@ public final class ScanSources {
   /** Returns the clauses of a MERGE that change rows of its table without a match in the source; null
       for other plans. */
   public static UnmatchedClauses unmatchedClauses(LogicalPlan command) {
-    return command instanceof RunnableCommand ? TableFormats.unmatchedClauses(command) : null;
+    return TableFormats.unmatchedClauses(command);
   }
 
   /** Whether a leaf of a plan gives the same rows whenever it is read: a snapshot. */

@@ -57,7 +57,7 @@ public final class TableStatistics {
   /** The bounds of a column at a version; null: the table has none. */
   private record CachedBounds(ColumnBounds bounds, double overlap) {
     int size() {
-      return bounds == null ? 1 : 1 + bounds.size();
+      return bounds == null ? 1 : 1 + 2 * bounds.size(); // also its ranges
     }
   }
 
@@ -140,7 +140,8 @@ public final class TableStatistics {
     for (Expression condition : conditions) {
       attempt(() -> {
         Comparison test = Comparison.of(condition);
-        ColumnBounds bounds = unindexedBounds(read, test.column());
+        ColumnBounds bounds = partitionValues(read, test.column());
+        if (bounds == null) bounds = unindexedBounds(read, test.column());
         if (bounds == null) return;
         out.add(Conditions.shape(condition) + "  STATISTICS", "", bounds.findExcludedFiles(test));
       });
@@ -148,9 +149,11 @@ public final class TableStatistics {
     return out;
   }
 
-  /** Returns a counter of the files that the index and the table prune by conditions and keys. */
+  /** Returns a counter of the files that the index and the table prune by conditions and keys; `late`
+      are the conditions that the table format has not compared with its files. */
   public FileCounter lookUp(
-      ScanSource read, List<Expression> conditions, List<? extends KeyValues> keys) {
+      ScanSource read, List<Expression> conditions, List<Expression> late,
+      List<? extends KeyValues> keys) {
     String refusal = client.refusal(read.table(), true);
     LookupResponse response =
         refusal == null
@@ -158,7 +161,7 @@ public final class TableStatistics {
                 PredicateEncoder.request(
                     read.table(), columns(read), conditions, keys, List.of()))
             : LookupResponse.none(refusal);
-    return new FileCounter(response, ask(read, conditions, List.of(), keys));
+    return new FileCounter(response, ask(read, conditions, late, keys));
   }
 
   /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
@@ -170,14 +173,22 @@ public final class TableStatistics {
     List<String> path = Conditions.path(column);
     if (!SkippingConf.usesStatistics() || path == null || !isOrdered(type)) return null;
     if (ValueTypes.isFloating(type)) return null; // bounds do not cover NaN, which equals NaN
-    // Delta reads the text of a timestamp's partition in the time zone of the moment.
-    ColumnBounds known = type instanceof TimestampType ? null : read.partitionValues(path);
+    ColumnBounds known = partitionValues(read, column);
     if (known == null) known = bounds(read, path);
     if (known == null) return null;
     // The table format may have left out some of the version's files.
     boolean areAll = files == null && known.size() == read.files();
     if (areAll) return known.ranges();
     return known.findRanges(files == null ? read.locations() : files);
+  }
+
+  /** Returns the values of a column by which all files are partitioned; else null. Delta reads the
+      text of a timestamp in the time zone of the moment. */
+  private static ColumnBounds partitionValues(ScanSource read, Expression column)
+      throws Exception {
+    return Casts.bare(column).dataType() instanceof TimestampType
+        ? null
+        : read.partitionValues(path(column));
   }
 
   private boolean isKnown(ScanSource read, Comparison test) {
