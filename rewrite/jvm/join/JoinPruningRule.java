@@ -35,9 +35,9 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.PlanSubqueries;
+import rewrite.jvm.predicate.UnmatchedClauses;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
-import rewrite.jvm.source.UnmatchedClauses;
 
 /**
  * Finds joins with a filtering side, whose keys tell which rows of the pruning side have a partner,

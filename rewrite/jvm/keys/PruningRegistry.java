@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.NamedExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.predicate.Conditions;
-import rewrite.jvm.source.UnmatchedClauses;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /**
  * The sources of the dynamic pruning expressions that JoinPruningRule put into plans.

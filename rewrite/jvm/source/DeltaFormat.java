@@ -4,6 +4,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /** Delta Lake. Its classes are loaded only behind `isFormat`. */
 public final class DeltaFormat implements TableFormat {

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.delta.commands.MergeIntoCommand;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /** The MERGE of Delta. Loaded only where Delta is. */
 final class DeltaMerge {

@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /** Finds the read of a table behind a node of a plan: files that Spark reads, or a connector. */
 public final class ScanSources {

@@ -7,6 +7,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /**
  * A table format whose scans may leave out files.

@@ -9,6 +9,7 @@ import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import rewrite.jvm.bridge.Failures;
+import rewrite.jvm.predicate.UnmatchedClauses;
 
 /** The table formats that ServiceLoader finds: those of this jar, and of others. */
 public final class TableFormats {

@@ -1,4 +1,4 @@
-package rewrite.jvm.source;
+package rewrite.jvm.predicate;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
