@@ -246,6 +246,22 @@ def test_static_joins_of_nulls_and_nan_and_unknown_bounds(spark: SparkSession, f
         spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.parametrize("format", [f for f in FORMATS if f == "iceberg"], indirect=True)
+def test_static_joins_of_files_with_bounds_and_files_in_partitions(
+    spark: SparkSession, format: str
+) -> None:
+    """The version has as many files with bounds as the scan reads, but not the same ones."""
+    rows = "SELECT IF(id = 0, 1, 2) AS k, IF(id = 0, 1, 100) AS x, int(id) AS _f FROM range(2)"
+    make_table(spark, "evolved", rows, properties=BOUNDS)
+    spark.sql("ALTER TABLE evolved ADD PARTITION FIELD k")
+    columns = ", ".join(spark.table("evolved").columns)
+    spark.sql(f"INSERT INTO evolved ({columns}) SELECT {columns} FROM"
+              " (SELECT 50 AS k, 100 AS x, 2 AS _f)")  # fmt: skip
+    query = f"SELECT f.id FROM facts f JOIN {TWICE.format('evolved', 'x = 100')} ON f.k = s.k"
+    assert len(same_rows(spark, query, conf=SMJ).rows) == 4
+    spark.sql("DROP TABLE evolved")
+
+
 @on_every_format
 def test_static_joins_keep_the_broadcast_of_sparks_own_filter(
     spark: SparkSession, format: str
