@@ -64,8 +64,12 @@ class IndexedTransaction(Transaction):
         """Run PyIceberg's `upsert`."""
         # It creates the scan of the matching rows itself, so its code runs with another DataScan.
         own = Transaction.upsert
+        if own.__closure__ is not None:
+            log.warning("no file is skipped: another library has replaced PyIceberg's upsert")
+            return super().upsert(*args, **kwargs)
         names = {**own.__globals__, "DataScan": self._scan_matches}
         code = FunctionType(own.__code__, names, own.__name__, own.__defaults__)
+        code.__kwdefaults__ = own.__kwdefaults__
         return code(self, *args, **kwargs)
 
     def _scan_matches(self, **options: Any) -> DataScan:

@@ -41,7 +41,7 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.types import DoubleType, LongType, StringType
 
 from providers.errors import DefinitionError, StatementError, TableError
@@ -343,6 +343,10 @@ class TestTuples:
         assert sorted(joined.to_arrow()["v"].to_pylist()) == [2, 4]
 
 
+def _return_options(self: Any, rows: Any, on: Any, *, branch: Any, update: bool = True) -> Any:
+    return branch, update
+
+
 class TestFailures:
     def test_without_the_store_every_file_is_read(
         self,
@@ -374,6 +378,34 @@ class TestFailures:
             index.delete("k = 0")
         assert len(opened) == 10
         assert "PyIceberg 0.13.0 is installed" in caplog.text
+
+    def test_a_wrapped_upsert_reads_every_file(
+        self,
+        table: Table,
+        index: SkippingIndex,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        own = Transaction.upsert
+
+        def upsert(self: Transaction, *args: Any, **kwargs: Any) -> Any:
+            return own(self, *args, **kwargs)
+
+        monkeypatch.setattr(Transaction, "upsert", upsert)
+        given = pa.table({"k": pa.array([919], pa.int64()), "v": pa.array([-1])})
+        assert index.upsert(given, "k").rows_updated == 1
+        assert "no file is skipped: another library has replaced PyIceberg's upsert" in caplog.text
+
+    def test_upsert_has_the_defaults_of_keywords(
+        self, index: SkippingIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Transaction, "upsert", _return_options)
+        assert index.upsert(file(0), "k", branch="b") == ("b", True)  # type: ignore[comparison-overlap]
+
+    @pytest.mark.parametrize("rows", [[{"k": 1, "v": 1}], file(0).to_batches()[0]])
+    def test_upsert_takes_arrow_tables_only(self, index: SkippingIndex, rows: Any) -> None:
+        with pytest.raises(TypeError, match=f"are a {type(rows).__name__}: pass an Arrow table"):
+            index.upsert(rows, "k")
 
     def test_what_cannot_be_deleted(self, table: Table, index: SkippingIndex) -> None:
         for error, given in {
