@@ -507,9 +507,14 @@ class SkippingIndex:
             on: the columns of the key; by default, the identifier fields of the table's schema.
             options: `when_matched_update_all`, `branch` and others.
 
-        Raises the errors of `transaction`.
+        Raises the errors of `transaction`, and TypeError for rows that are no Arrow table.
 
         """
+        if not isinstance(rows, pa.Table):
+            raise TypeError(
+                f"the rows are a {type(rows).__name__}: pass an Arrow table, such as "
+                "pyarrow.Table.from_pylist(rows)"
+            )
         names = [on] if isinstance(on, str) else on if on is None else list(on)
         with self.transaction() as transaction:
             return transaction.upsert(rows, names, **options)

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from providers.errors import DefinitionError, SkippingError, TableError
-from skipping.cli.output import Output, print_error
+from providers.errors import DefinitionError, TableError
+from skipping.cli.output import Output
 from skipping.cli.tables import Tables, list_indexes, open_tables
 from skipping.config.settings import Settings
 from skipping.index import SkippingIndex
 from skipping.indexing.vacuum import erase_indexes
+from skipping.model.definition import Definition
 from skipping.model.identifiers import shown_name
 from skipping.sources.environment import environment_objects
 from skipping.stores.copy import copy
@@ -31,9 +32,12 @@ def refresh(given: argparse.Namespace, output: Output) -> int:
 def vacuum(given: argparse.Namespace, output: Output) -> int:
     """Remove entries that no version of a table needs, and dropped indexes."""
     with open_tables(given, given.tables) as tables:
-        if given.all:
-            erase_indexes(tables.store, lambda definition: True)
-        return _run_each(tables, given.tables, output, partial(_vacuum, tables))
+        run = partial(_vacuum, tables)
+        if not given.all:
+            return _run_each(tables, given.tables, output, run)
+        erased = erase_indexes(tables.store, lambda definition: True)
+        output.report(f"removed {erased} dropped indexes")
+        return _run_each(tables, (), output, run, erased_indexes=erased)
 
 
 def copy_store(given: argparse.Namespace, output: Output) -> int:
@@ -103,30 +107,37 @@ def _run_each(
     names: Sequence[str],
     output: Output,
     run: Callable[[str, _Open], tuple[Mapping[str, Any], str]],
+    **more: object,
 ) -> int:
     """Run on the named tables, or on all indexes of the store; return the exit code.
 
+    The JSON document has `more`, too. An error of one table does not stop the others.
     Names in a store may repeat: anyone with write access to the store can choose them.
     """
-    work: list[tuple[str, _Open]] = [(name, partial(tables.open, name)) for name in names]
-    for definition in () if names else list_indexes(tables.store):
-        obstacle = tables.find_obstacle(definition)
-        if obstacle is None:
-            name = shown_name(definition.name)
-            work.append((name, partial(tables.open_definition, definition)))
-        else:
-            output.warn(f"skipped {shown_name(definition.name)}: {obstacle}")
+    definitions = () if names else list_indexes(tables.store)
+    work: list[tuple[str, Definition | None]] = [
+        *((name, None) for name in names),
+        *((shown_name(definition.name), definition) for definition in definitions),
+    ]
     records: list[Mapping[str, Any]] = []
     failed = 0
-    for n, (name, open) in enumerate(work, start=1):
+    for n, (name, definition) in enumerate(work, start=1):
+        place = f"[{n}/{len(work)}] "
         try:
-            record, text = run(name, open)
-            records.append({**record, "error": None})
-            output.report(f"[{n}/{len(work)}] {text}")
-        except SkippingError as error:
+            if definition is None:
+                record, text = run(name, partial(tables.open, name))
+            elif obstacle := tables.find_obstacle(definition):
+                output.warn(f"{place}skipped {name}: {obstacle}")
+                continue
+            else:
+                record, text = run(name, partial(tables.open_definition, definition))
+        except Exception as error:
             failed += 1
-            records.append({"table": name, "error": str(error)})
-            print_error(f"[{n}/{len(work)}] {name}: {error}")
+            error_text = output.fail(error, f"{place}{name}: ")
+            records.append({"table": name, "error": error_text})
+        else:
+            records.append({**record, "error": None})
+            output.report(place + text)
     if output.json:
-        output.show({"indexes": records, "failed": failed}, "")
+        output.show({"indexes": records, "failed": failed, **more}, "")
     return 1 if failed else 0

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from skipping.model.identifiers import printable
+from providers.errors import SkippingError, first_line
+from skipping.model.identifiers import hide_passwords, printable
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the options `--json` and `--quiet` select."""
+    """What the options `--json`, `--quiet` and `--verbose` select."""
 
     json: bool
     quiet: bool
+    verbose: bool
 
     def report(self, text: str) -> None:
         """Print a line about a success, unless quiet or JSON."""
@@ -29,8 +32,22 @@ class Output:
             print(printable_lines(text), file=sys.stderr, flush=True)
 
     def show(self, document: Mapping[str, Any], text: str) -> None:
-        """Print a result: the document as JSON, or the text."""
-        print(json.dumps(document, indent=2, default=str) if self.json else printable_lines(text))
+        """Print a result: the document as JSON, or the text, both without passwords."""
+        if self.json:
+            print(hide_passwords(json.dumps(document, indent=2, default=str)))
+        else:
+            print(printable_lines(text))
+
+    def fail(self, error: Exception, before: str = "") -> str:
+        """Print an error on stderr, and its traceback if verbose; return its text."""
+        text = str(error)
+        if not isinstance(error, SkippingError | ImportError):  # of a library, or a bug
+            text = f"{type(error).__name__}: {first_line(error)}"
+        print_error(before + text)
+        if self.verbose:
+            trace = "".join(traceback.format_exception(error))
+            print(printable_lines(trace), file=sys.stderr)
+        return text
 
 
 def print_error(text: object) -> None:

@@ -7,15 +7,17 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
 
+from providers.errors import NoStore
 from skipping.advise.savings import compute_savings
 from skipping.advise.workload import merge_workload
-from skipping.cli.output import Output, format_table
+from skipping.cli.output import Output, format_table, print_error
 from skipping.cli.session import resolve_above
 from skipping.cli.tables import list_indexes, open_tables, spark_name
 from skipping.extensions import OwnWorkload
 from skipping.index import SkippingIndex
 from skipping.indexing.describe import summarize
 from skipping.model.identifiers import shown_name
+from skipping.stores import IndexStore
 
 _SAVED = ("since", "queries", "pruned_queries", "files", "bytes", "seconds", "saved", "cost")
 _LISTED = ("table", "format", "status", "covered", "files", "bytes", "index bytes", "types")
@@ -46,9 +48,17 @@ def list_all(given: argparse.Namespace, output: Output) -> int:
     for each in indexes:
         types = ", ".join(f"{column['name']} {column['type']}" for column in each["columns"])
         rows.append([*(each[n.replace(" ", "_")] for n in _LISTED[:-1]), each["error"] or types])
-    text = format_table(_LISTED, rows) if rows else f"no indexes in {store.location}"
+    text = format_table(_LISTED, rows) if rows else _describe_empty(store)
     output.show({"store": store.location, "indexes": indexes}, text)
     return 0
+
+
+def _describe_empty(store: IndexStore) -> str:
+    try:
+        store.definitions()
+    except NoStore:
+        return f"no indexes: the store {store.location} does not exist yet"
+    return f"no indexes in {store.location}"
 
 
 def describe(given: argparse.Namespace, output: Output) -> int:
@@ -96,13 +106,17 @@ def show_savings(given: argparse.Namespace, output: Output) -> int:
         today = datetime.now(timezone.utc).date()
         workload = merge_workload(tables.store, tables.settings, OwnWorkload(), today=today)
         found = compute_savings(workload, tables.store, tables.settings, by=given.by)
+    if workload.problem and not workload.records:
+        print_error(workload.problem)
+        return 1
     names = ["table", *([given.by] if given.by else []), *_SAVED]
     rows = [[_format(getattr(each, name)) for name in names] for each in found]
     titles = [name.replace("_", " ") for name in names]
     text = (
         format_table(titles, rows) if rows else f"no queries are counted in {tables.store.location}"
     )
-    output.show({"since": workload.since, "savings": [asdict(each) for each in found]}, text)
+    document = {"since": workload.since, "problem": workload.problem}
+    output.show({**document, "savings": [asdict(each) for each in found]}, text)
     if workload.problem:
         output.warn(workload.problem)
     return 0

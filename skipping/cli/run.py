@@ -6,14 +6,13 @@ import argparse
 import logging
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 
-from providers.errors import SkippingError, first_line
+from providers.errors import SkippingError
 from skipping.cli import maintenance, reports
 from skipping.cli.arguments import PACKAGE
 from skipping.cli.completion import print_completion
-from skipping.cli.output import Output, print_error, printable_lines
+from skipping.cli.output import Output, print_error
 from skipping.cli.session import resolve_above
 from skipping.requirements import require_spark
 
@@ -42,7 +41,7 @@ def run(given: argparse.Namespace, rest: Sequence[str]) -> int:
         return _serve_catalog(rest)
     quiet, verbose = getattr(given, "quiet", False), getattr(given, "verbose", False)
     _set_up_logging(quiet=quiet, verbose=verbose)
-    output = Output(json=getattr(given, "json", False), quiet=quiet)
+    output = Output(json=getattr(given, "json", False), quiet=quiet, verbose=verbose)
     try:
         return _COMMANDS[given.command](given, output)
     except KeyboardInterrupt:
@@ -51,18 +50,9 @@ def run(given: argparse.Namespace, rest: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
-    except (SkippingError, ImportError) as error:
-        return _fail(error, str(error), verbose=verbose)
-    except Exception as error:  # of a library, or a bug: one line, like any other error
-        return _fail(error, f"{type(error).__name__}: {first_line(error)}", verbose=verbose)
-
-
-def _fail(error: Exception, message: str, *, verbose: bool) -> int:
-    print_error(message)
-    if verbose:
-        trace = "".join(traceback.format_exception(error))
-        print(printable_lines(trace), file=sys.stderr)
-    return FAILURE
+    except Exception as error:
+        output.fail(error)
+        return FAILURE
 
 
 def _set_up_logging(*, quiet: bool, verbose: bool) -> None:

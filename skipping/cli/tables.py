@@ -106,7 +106,8 @@ class LocalTables:
         if format in ("delta", "parquet") or _is_iceberg_name(definition.name):
             return None
         if format == "iceberg":
-            catalog = name_parts(definition.name)[0]
+            # Anyone with write access to the store can choose a name without parts.
+            catalog = next(iter(name_parts(definition.name)), definition.name)
             return (
                 f"PyIceberg is not configured for the catalog {catalog}: configure it, or use Spark"
             )

@@ -9,10 +9,13 @@ and branch; the index can only remove files from it, by their identity.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyiceberg
@@ -61,8 +64,12 @@ class IndexedTransaction(Transaction):
         """Run PyIceberg's `upsert`."""
         # It creates the scan of the matching rows itself, so its code runs with another DataScan.
         own = Transaction.upsert
+        if own.__closure__ is not None:
+            log.warning("no file is skipped: another library has replaced PyIceberg's upsert")
+            return super().upsert(*args, **kwargs)
         names = {**own.__globals__, "DataScan": self._scan_matches}
         code = FunctionType(own.__code__, names, own.__name__, own.__defaults__)
+        code.__kwdefaults__ = own.__kwdefaults__
         return code(self, *args, **kwargs)
 
     def _scan_matches(self, **options: Any) -> DataScan:
@@ -123,19 +130,39 @@ def _key_filter(schema: Schema, name: str, given: Any, rows: pa.Table) -> iceber
     type = leaf_values(rows, name).type
     if domain_of(type) is None:
         raise DefinitionError(f"{name} is {type}: its values cannot be compared with keys")
-    values = Keys.of(name, given, type).given.drop_null().unique()
-    if not pa.types.is_floating(values.type):
+    values = _fitting(Keys.of(name, given, type).given.drop_null().unique(), type)
+    if not pa.types.is_floating(type):
         listed = _any.In(name, values.to_pylist())
     else:
-        if pa.types.is_float32(type):  # PyIceberg would round the other keys to the column's type
-            wide, values = values.cast(pa.float64()), values.cast(pa.float32())
-            same = pc.equal(values.cast(pa.float64()), wide)
-            values = values.filter(pc.or_(same, pc.is_nan(wide)))
-        # PyIceberg compares the bits of values in a list.
-        zero, nan = pc.equal(values, 0.0), pc.is_nan(values)
-        listed = _any.In(name, values.filter(pc.invert(pc.or_(zero, nan))).to_pylist())
-        listed = _any.Or(listed, _any.EqualTo(name, 0.0)) if pc.any(zero).as_py() else listed
-        listed = _any.Or(listed, _any.IsNaN(name)) if pc.any(nan).as_py() else listed
+        # PyIceberg compares the bits of values in a list, and replaces an infinity by the maximum.
+        end = float(np.finfo(type.to_pandas_dtype()).max)
+        special = [
+            (pc.equal(values, 0.0), _any.EqualTo(name, 0.0)),
+            (pc.is_nan(values), _any.IsNaN(name)),
+            (pc.equal(values, math.inf), _any.GreaterThan(name, end)),
+            (pc.equal(values, -math.inf), _any.LessThan(name, -end)),
+        ]
+        usual = pc.and_(pc.is_finite(values), pc.not_equal(values, 0.0))
+        listed = _any.In(name, values.filter(usual).to_pylist())
+        for found, condition in special:
+            listed = _any.Or(listed, condition) if pc.any(found).as_py() else listed
     # Null would make the filter null, and a delete may remove these rows: see the filter's module.
-    found: iceberg.BooleanExpression = _any.And(_any.NotNull(name), listed)
-    return found
+    matching: iceberg.BooleanExpression = _any.And(_any.NotNull(name), listed)
+    return matching
+
+
+def _fitting(values: pa.Array, type: pa.DataType) -> pa.Array:
+    """Return the keys that a column of this type can have.
+
+    PyIceberg rounds a key to the column's type, replaces it by the type's minimum or maximum, which
+    would delete other rows, or fails.
+    """
+    if pa.types.is_integer(type):
+        return values.filter(pc.equal(values.cast(type, safe=False), values))
+    if pa.types.is_float32(type):
+        wide, values = values.cast(pa.float64()), values.cast(pa.float32())
+        return values.filter(pc.or_(pc.equal(values.cast(pa.float64()), wide), pc.is_nan(wide)))
+    if pa.types.is_decimal(type) and type.precision < values.type.precision:
+        end = pa.scalar(Decimal(f"1E{type.precision - type.scale}"), values.type)
+        return values.filter(pc.less(pc.abs(values), end))
+    return values

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from providers.errors import StoreError, WrongAnswer
 from skipping import SkippingIndex
 from skipping.__main__ import main
 from skipping.cli import tables
+from skipping.model.definition import Definition
 from skipping.model.workload import PredicateWorkload, TableWorkload, WorkloadRecord
 from skipping.stores import list_definitions
 from skipping.stores.open import open_store
@@ -136,6 +138,14 @@ def document(result: tuple[int, str, str], code: int = 0) -> Any:
     return json.loads(result[1])
 
 
+def rename(address: str, folder: Path, name: str, **identity: str) -> None:
+    """Forge the name and identity of an index, as anyone can who may write to the store."""
+    store = open_store(address)
+    found = next(d for d in list_definitions(store) if str(folder) in d.value.name)
+    table = replace(found.value.table, **identity)
+    store.define(replace(found.value, name=name, table=table), expect=found.revision)
+
+
 class TestSavings:
     def test_shows_what_drivers_wrote(self, run: Run, workload: WorkloadRecord) -> None:
         (found,) = document(run("savings", "--json"))["savings"]
@@ -153,6 +163,17 @@ class TestSavings:
         code, out, _ = run("savings")
         assert code == 0
         assert out.startswith("no queries are counted in ")
+        assert document(run("savings", "--json"))["problem"] is None
+
+    def test_a_store_that_cannot_be_read(
+        self, run: Run, delta: Path, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise StoreError("the store is damaged")
+
+        monkeypatch.setattr(type(open_store(address)), "workload", fail)
+        for options in ([], ["--json"], ["-q"]):
+            assert run("savings", *options) == (1, "", "error: the store is damaged\n")
 
 
 class TestArguments:
@@ -219,9 +240,14 @@ class TestList:
         assert (second["format"], second["covered"], second["files"]) == ("parquet", None, 3)
         assert first["bytes"] > 0 < first["index_bytes"]
 
-    def test_of_an_empty_store(self, run: Run, address: str) -> None:
-        assert run("list") == (0, f"no indexes in {address}\n", "")
+    def test_of_a_missing_store(self, run: Run, address: str) -> None:
+        text = f"no indexes: the store {address} does not exist yet\n"
+        assert run("list") == (0, text, "")
         assert document(run("list", "--json")) == {"store": address, "indexes": []}
+
+    def test_of_an_empty_store(self, run: Run, address: str, parquet: Path) -> None:
+        SkippingIndex.on(parquet, store=address).drop()
+        assert run("list") == (0, f"no indexes in {address}\n", "")
 
     def test_names_an_index_that_cannot_be_read(
         self, run: Run, delta: Path, address: str, monkeypatch: pytest.MonkeyPatch
@@ -256,7 +282,7 @@ class TestDescribe:
     def test_finds_a_catalog_name_in_the_store(self, run: Run, delta: Path, address: str) -> None:
         store = open_store(address)
         (found,) = list_definitions(store)
-        named = tables.replace(found.value, name="spark_catalog.default.flights")
+        named = replace(found.value, name="spark_catalog.default.flights")
         store.define(named, expect=found.revision)
         for name in ("flights", "default.Flights", "spark_catalog.`default`.flights"):
             assert document(run("describe", name, "--json"))["files"] == "1"
@@ -267,7 +293,7 @@ class TestDescribe:
     ) -> None:
         store = open_store(address)
         for found in list_definitions(store):
-            store.define(tables.replace(found.value, name="a.b.c"), expect=found.revision)
+            store.define(replace(found.value, name="a.b.c"), expect=found.revision)
         code, _, err = run("describe", "a.b.c", "--without-spark")
         assert code == 1
         assert "the name of one index in" in err
@@ -422,6 +448,63 @@ class TestRefreshAndVacuum:
         assert f"[1/2] delta.`{delta}`: 0 files, covers version 1, " in out
         assert f"[2/2] parquet.`{parquet}`: 0 files, covers all files, " in out
 
+    @pytest.mark.parametrize("name", ["...", "`"])
+    def test_a_name_without_parts_stops_no_other_table(
+        self, run: Run, parquet: Path, address: str, name: str
+    ) -> None:
+        rename(address, parquet, name, format="iceberg")
+        other = parquet.parent / "other"
+        other.mkdir()
+        pq.write_table(pa.table({"k": [1]}), other / "0.parquet")
+        SkippingIndex.create(other, "k VALUE_LIST", store=address)
+        for command in ("refresh", "vacuum"):
+            result = run(command, "--all", "--without-spark", "--json")
+            (found,) = document(result)["indexes"]
+            assert found["table"] == f"parquet.`{other}`"
+            assert f"skipped {name}: PyIceberg is not configured for the catalog" in result[2]
+
+    def test_unexpected_errors_of_one_table_stop_no_other(
+        self, run: Run, delta: Path, parquet: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = SkippingIndex.refresh
+
+        def fail(self: SkippingIndex, *arguments: Any, **options: Any) -> Any:
+            if self.table.name.startswith("delta"):
+                raise RuntimeError("cannot read s3://u:secret@host\n at java")
+            return own(self, *arguments, **options)
+
+        monkeypatch.setattr(SkippingIndex, "refresh", fail)
+        result = run("refresh", "--all", "--without-spark", "--json")
+        first, second = document(result, code=1)["indexes"]
+        assert first["error"] == "RuntimeError: cannot read s3://u:***@host"
+        assert (second["table"], second["error"]) == (f"parquet.`{parquet}`", None)
+        assert result[2].startswith(f"error: [1/2] delta.`{delta}`: RuntimeError: ")
+        assert "Traceback" not in result[2]
+        traced = run("refresh", "--all", "--without-spark", "-v")[2]
+        assert "Traceback" in traced
+        assert "secret" not in traced
+
+    def test_an_obstacle_that_cannot_be_found_stops_no_other(
+        self, run: Run, delta: Path, parquet: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(self: tables.LocalTables, definition: Definition) -> str | None:
+            if definition.table.format == "delta":
+                raise ValueError("wrong")
+            return None
+
+        monkeypatch.setattr(tables.LocalTables, "find_obstacle", fail)
+        found = document(run("vacuum", "--all", "--json"), code=1)
+        assert [each["error"] for each in found["indexes"]] == ["ValueError: wrong", None]
+
+    def test_json_has_no_passwords(self, run: Run, parquet: Path, address: str) -> None:
+        rename(address, parquet, "parquet.`ftp://u:secret@host/t`", root="ftp://u:secret@host/t")
+        (found,) = document(run("list", "--json"))["indexes"]
+        assert found["table"] == "parquet.`ftp://u:***@host/t`"
+        code, out, err = run("refresh", "--all", "--without-spark", "--json")
+        (found,) = json.loads(out)["indexes"]
+        assert (code, found["table"]) == (1, "parquet.`ftp://u:***@host/t`")
+        assert "secret" not in out + err
+
     def test_vacuum_removes_entries_of_deleted_files(self, run: Run, parquet: Path) -> None:
         (parquet / "0.parquet").unlink()
         assert run("vacuum", parquet) == (
@@ -440,9 +523,10 @@ class TestRefreshAndVacuum:
         assert len(list_definitions(open_store(address))) == 2
         code, out, _ = run("vacuum", name.format(parquet))
         assert code == 0
-        assert name == "--all" or "removed 0 entries and 1 dropped indexes" in out
+        assert ("removed 1 dropped" if name == "--all" else "entries and 1 dropped indexes") in out
         (left,) = list_definitions(open_store(address))
         assert left.value.table.format == "delta"
+        assert document(run("vacuum", "--all", "--json"))["erased_indexes"] == 0
         assert run("vacuum", parquet)[0] == 1, "it has no index, dropped or not"
 
     def test_copy_as_json(self, delta: Path, address: str, tmp_path: Path, capsys: Any) -> None:

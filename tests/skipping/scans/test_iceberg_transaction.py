@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyiceberg
 import pytest
@@ -39,7 +41,7 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.types import DoubleType, LongType, StringType
 
 from providers.errors import DefinitionError, StatementError, TableError
@@ -48,6 +50,7 @@ from skipping.scans.iceberg_transaction import IndexedTransaction
 from skipping.stores.memory.store import MemoryStore
 
 NAN = math.nan
+FLOAT_MAX = float(np.finfo(np.float32).max)
 POOLS: dict[str, list[Any]] = {
     "k": [*range(40)],
     "x": [NAN, -0.0, 0.0, 0.1, 1.5, -3.0, math.inf],
@@ -203,20 +206,63 @@ class TestFiles:
 
 KEYS: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {
     "int": (pa.int32(), [1, -5, 0, None], [1, 2**40, None, 0]),
+    "int at its bounds": (
+        pa.int32(),
+        [2**31 - 1, -(2**31), 5],
+        [5, 3_000_000_000, -3_000_000_000, 2**64],
+    ),
     "bigint": (pa.int64(), [2**53 + 1, 7, None], [7, 2**53 + 1]),
+    "bigint at its bounds": (pa.int64(), [2**63 - 1, -(2**63), 5], [5, 2**63, -(2**63) - 1]),
     "float": (pa.float32(), [0.1, -0.0, 0.0, NAN, math.inf, None], [0.1, 0.0, NAN, 1e39, 2.5]),
     "float without zero": (pa.float32(), [0.5, -0.0, NAN, None], [0.5, math.inf]),
+    "float at its bounds": (
+        pa.float32(),
+        [FLOAT_MAX, -FLOAT_MAX, math.inf, -math.inf, NAN, 0.5],
+        [0.5, math.inf, -math.inf, 1e39, -1e39],
+    ),
+    "largest float": (pa.float32(), [FLOAT_MAX, math.inf, -FLOAT_MAX, NAN], [0.5, FLOAT_MAX]),
     "double": (pa.float64(), [0.1, -0.0, 0.0, NAN, None], [0.1, -0.0, None]),
     "text": (pa.string(), ["a", "", "é", None], ["a", "", "z"]),
     "bytes": (pa.binary(), [b"a", b"", None], [b"a", b"\xff"]),
     "flag": (pa.bool_(), [True, False, None], [True]),
+    "double at its bounds": (
+        pa.float64(),
+        [sys.float_info.max, -sys.float_info.max, math.inf, -math.inf, NAN],
+        [0.5, math.inf, -math.inf],
+    ),
     "day": (pa.date32(), [datetime.date(2024, 1, 1), None], [datetime.date(2024, 1, 1)]),
+    "day at its bounds": (
+        pa.date32(),
+        [datetime.date.min, datetime.date.max, datetime.date(2024, 1, 1)],
+        [datetime.date.min, datetime.date(2024, 1, 2)],
+    ),
     "time": (
         pa.timestamp("us"),
         [datetime.datetime(2024, 1, 1, 2, 3, 4, 5), datetime.datetime(1960, 1, 1), None],
         [datetime.datetime(2024, 1, 1, 2, 3, 4, 5)],
     ),
+    "zoned time": (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime(2024, 1, 1, 2, 3, 4, n, datetime.timezone.utc) for n in (5, 6)],
+        [datetime.datetime(2024, 1, 1, 2, 3, 4, 5, datetime.timezone.utc)],
+    ),
     "decimal": (pa.decimal128(9, 2), [Decimal("1.50"), Decimal("-2.00"), None], [Decimal(-2)]),
+    "decimal at its bounds": (
+        pa.decimal128(9, 2),
+        [Decimal("9999999.99"), Decimal("-9999999.99"), Decimal("1.50")],
+        [
+            Decimal("1.50"),
+            Decimal("9999999.99"),
+            Decimal(10**7),
+            -Decimal(10**30),
+            Decimal("1.501"),
+        ],
+    ),
+    "wide decimal at its bounds": (
+        pa.decimal128(20, 0),
+        [Decimal(10**20 - 1), Decimal(1 - 10**20), Decimal(1)],
+        [Decimal(1 - 10**20), Decimal(10**20), Decimal(-(10**37))],
+    ),
     "no key": (pa.int64(), [1, None], []),
 }
 
@@ -233,7 +279,7 @@ class TestKeys:
             table.append(given.slice(n, 1))
         index = SkippingIndex.create(table, "c VALUE_LIST", store=store)
         found = set(index.scan(keys={"c": keys}).to_arrow()["n"].to_pylist())
-        assert len(found) == (0 if name == "no key" else len(found) or -1)
+        assert bool(found) == (name != "no key")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no row was found
             index.delete("n >= 0", keys={"c": keys})
@@ -241,6 +287,28 @@ class TestKeys:
             assert left == set(range(len(values))) - found
             index.delete("c IS NULL OR n >= 0", keys={"c": keys})  # a null is no key
         assert set(table.scan().to_arrow()["n"].to_pylist()) == left
+
+    @pytest.mark.parametrize(
+        ("type", "keys"),
+        [
+            (pa.int32(), [2**31, -(2**31) - 1]),
+            (pa.int64(), [2**63, -(2**63) - 1]),
+            (pa.decimal128(9, 2), [Decimal(10**7)]),
+            (pa.decimal128(9, 2), [Decimal(10**7), Decimal(-(10**9)), Decimal("1.001")]),
+            (pa.float32(), [1e39, -1e39]),
+        ],
+    )
+    def test_keys_outside_the_type_delete_nothing(
+        self, catalog: SqlCatalog, store: MemoryStore, type: pa.DataType, keys: list[Any]
+    ) -> None:
+        given = pa.table({"c": pa.array([1, None], type)})
+        no_bounds = {"write.metadata.metrics.default": "none"}
+        table = catalog.create_table("db.outside", schema=given.schema, properties=no_bounds)
+        table.append(given)
+        index = SkippingIndex.create(table, "c VALUE_LIST", store=store)
+        with pytest.warns(UserWarning, match="did not match any records"):
+            index.delete(keys={"c": keys})
+        assert table.scan().to_arrow() == given
 
 
 class TestTuples:
@@ -275,6 +343,10 @@ class TestTuples:
         assert sorted(joined.to_arrow()["v"].to_pylist()) == [2, 4]
 
 
+def _return_options(self: Any, rows: Any, on: Any, *, branch: Any, update: bool = True) -> Any:
+    return branch, update
+
+
 class TestFailures:
     def test_without_the_store_every_file_is_read(
         self,
@@ -306,6 +378,34 @@ class TestFailures:
             index.delete("k = 0")
         assert len(opened) == 10
         assert "PyIceberg 0.13.0 is installed" in caplog.text
+
+    def test_a_wrapped_upsert_reads_every_file(
+        self,
+        table: Table,
+        index: SkippingIndex,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        own = Transaction.upsert
+
+        def upsert(self: Transaction, *args: Any, **kwargs: Any) -> Any:
+            return own(self, *args, **kwargs)
+
+        monkeypatch.setattr(Transaction, "upsert", upsert)
+        given = pa.table({"k": pa.array([919], pa.int64()), "v": pa.array([-1])})
+        assert index.upsert(given, "k").rows_updated == 1
+        assert "no file is skipped: another library has replaced PyIceberg's upsert" in caplog.text
+
+    def test_upsert_has_the_defaults_of_keywords(
+        self, index: SkippingIndex, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Transaction, "upsert", _return_options)
+        assert index.upsert(file(0), "k", branch="b") == ("b", True)  # type: ignore[comparison-overlap]
+
+    @pytest.mark.parametrize("rows", [[{"k": 1, "v": 1}], file(0).to_batches()[0]])
+    def test_upsert_takes_arrow_tables_only(self, index: SkippingIndex, rows: Any) -> None:
+        with pytest.raises(TypeError, match=f"are a {type(rows).__name__}: pass an Arrow table"):
+            index.upsert(rows, "k")
 
     def test_what_cannot_be_deleted(self, table: Table, index: SkippingIndex) -> None:
         for error, given in {
