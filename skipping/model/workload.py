@@ -2,7 +2,8 @@
 
 A driver counts its own queries by day (UTC) and writes one record for each day, which replaces its
 earlier one. Readers add up the records of all drivers. A record says nothing about single files, so
-a lost or forged one can only mislead advice and reports.
+a lost or forged one prunes no file. A forged one can mislead advice and reports, and delay the use
+of join keys that pruned too little once (`rewrite/jvm/keys/PruningFeedback.java`).
 """
 
 from __future__ import annotations
