@@ -15,7 +15,7 @@ from providers.errors import StoreError
 from skipping.config.settings import Settings
 from skipping.model.definition import TableId
 from skipping.model.identifiers import name_parts, plain_name, qualify_name
-from skipping.model.workload import TableWorkload, merge_tables
+from skipping.model.workload import TableWorkload, add_counts, merge_tables
 from skipping.stores import IndexStore
 
 if TYPE_CHECKING:
@@ -171,13 +171,13 @@ def _by_column(table: TableWorkload, since: date, settings: Settings) -> Iterato
         column = TableWorkload(
             table=table.table,
             name=table.name,
-            queries=sum(each.scans for each in some),
-            pruned_queries=sum(each.pruned_scans for each in some),
-            pruned_files=sum(each.pruned_files for each in some),
-            pruned_bytes=sum(each.pruned_bytes for each in some),
-            opened_files=sum(each.missed_files for each in some),
-            opened_bytes=sum(each.missed_bytes for each in some),
-            unmatched_files=sum(each.unmatched_files for each in some),
+            queries=add_counts(each.scans for each in some),
+            pruned_queries=add_counts(each.pruned_scans for each in some),
+            pruned_files=add_counts(each.pruned_files for each in some),
+            pruned_bytes=add_counts(each.pruned_bytes for each in some),
+            opened_files=add_counts(each.missed_files for each in some),
+            opened_bytes=add_counts(each.missed_bytes for each in some),
+            unmatched_files=add_counts(each.unmatched_files for each in some),
         )
         yield replace(_saving(column, since, settings), column=name)
 

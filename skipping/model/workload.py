@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from providers.errors import StoreError
 from skipping.model.definition import TableId, is_name, parse_object
+from skipping.model.identifiers import hide_passwords
 
 FORMAT = 1
 """The format of a record. Records with another number are ignored."""
@@ -31,6 +32,12 @@ MOST_RECORDS = 1_000
 FORMS = ("values", "range", "text")
 
 _LONGEST_RETENTION = 3_650 * 86_400.0
+_MOST_COUNT = (1 << 50) - 1
+"""Maximum count of a record: a petabyte of one table in a day."""
+
+_MOST_SUM = (1 << 62) - 1
+"""Maximum sum: twice of it is still a BIGINT."""
+
 _MOST_TABLES = 256
 _MOST_PREDICATES = 64  # of a table
 _MOST_PARTS = 16
@@ -38,6 +45,9 @@ _MOST_JOINS = 256
 _KEY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9a-f]{16})", re.ASCII)
 
 _DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+_LEAST_CHARACTERS = 250
+"""Lower bound for the characters of a table or predicate in JSON without its texts."""
 
 _C = TypeVar("_C", "PredicateWorkload", "TableWorkload")
 
@@ -117,20 +127,23 @@ class WorkloadRecord:
 
     def to_json(self) -> str:
         """Return the record as JSON of at most LONGEST characters, without what is used least."""
-        most, tables = _MOST_PREDICATES, self.tables
-        ranked = sorted(tables, key=lambda table: -table.queries)[:_MOST_TABLES]
+        most = _MOST_PREDICATES
+        busiest = sorted(self.tables, key=lambda table: -table.queries)[:_MOST_TABLES]
+        ranked = [replace(each, predicates=_rank(each)) for each in busiest]
         while True:
-            text = json.dumps(
-                {
-                    "format": FORMAT,
-                    "driver": self.driver,
-                    "day": self.day.isoformat(),
-                    "tables": [_describe(table, most) for table in ranked],
-                    "joins": dict(list(self.joins.items())[:_MOST_JOINS]),
-                }
-            )
-            if len(text) <= LONGEST:
-                return text
+            # Most of a large record is left out: first by a cheap bound, so this dumps little.
+            if sum(_count_least_characters(table, most) for table in ranked) <= LONGEST:
+                text = json.dumps(
+                    {
+                        "format": FORMAT,
+                        "driver": self.driver,
+                        "day": self.day.isoformat(),
+                        "tables": [_describe(table, most) for table in ranked],
+                        "joins": dict(list(self.joins.items())[:_MOST_JOINS]),
+                    }
+                )
+                if len(text) <= LONGEST:
+                    return text
             if most:
                 most //= 2
             else:
@@ -155,6 +168,7 @@ class WorkloadRecord:
             )
             if record.key != key:
                 raise ValueError("it belongs to another driver or day")
+            _require_distinct(table.table for table in record.tables)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise StoreError(f"a stored workload record is invalid: {error!s:.200}") from None
         return record
@@ -242,8 +256,17 @@ def _add_table(one: TableWorkload, other: TableWorkload) -> TableWorkload:
 
 
 def _add(one: _C, other: _C) -> _C:
-    sums = {name: getattr(one, name) + getattr(other, name) for name in _counts(type(one))}
-    return replace(one, **sums)
+    names = _counts(type(one))
+    return replace(one, **{n: add_counts((getattr(one, n), getattr(other, n))) for n in names})
+
+
+def add_counts(counts: Iterable[int]) -> int:
+    """Return the sum of counts, which others may have written, as a BIGINT can have it.
+
+    >>> add_counts([2**61, 2**61, 2**61]) == 2**62 - 1
+    True
+    """
+    return min(sum(counts), _MOST_SUM)
 
 
 def _counts(type: type[PredicateWorkload] | type[TableWorkload]) -> list[str]:
@@ -256,33 +279,52 @@ def collect_table(
 ) -> TableWorkload | None:
     """Return what a driver counted of a table, without predicates that no record can have.
 
-    Names of columns and tables are chosen by their writers. None if the table's name is not valid.
+    Names of columns and tables are chosen by their writers. None if the table's name is not valid,
+    or its path has a password. Counts that are too large for a record are cut.
     """
+    if hide_passwords(table.root) != table.root:
+        return None
     valid = []
     for each in predicates:
         with suppress(ValueError):
-            valid.append(_parse_predicate(each))
-    data = {**counts, "table": asdict(table), "name": name, "predicates": []}
+            valid.append(_parse_predicate(_cut(each)))
+    data = {**_cut(counts), "table": asdict(table), "name": name, "predicates": []}
     try:
         return replace(_parse_table(data), predicates=tuple(valid))
     except ValueError:
         return None
 
 
+def _cut(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: min(v, _MOST_COUNT) if type(v) is int else v for k, v in data.items()}
+
+
 def _describe(table: TableWorkload, most: int) -> dict[str, Any]:
+    return asdict(replace(table, predicates=table.predicates[:most]))
+
+
+def _rank(table: TableWorkload) -> tuple[PredicateWorkload, ...]:
     ranked = sorted(table.predicates, key=lambda each: (-each.scans, each.condition))
-    return {**asdict(replace(table, predicates=())), "predicates": [*map(asdict, ranked[:most])]}
+    return tuple(ranked[:_MOST_PREDICATES])
+
+
+def _count_least_characters(table: TableWorkload, most: int) -> int:
+    """Return a lower bound for the characters of a table in JSON with `most` predicates."""
+    some = table.predicates[:most]
+    texts = sum(len(each.condition) + len(each.sql) + len(each.identity) for each in some)
+    return _LEAST_CHARACTERS * (1 + len(some)) + len(table.name) + texts
 
 
 def _parse_table(data: Mapping[str, Any]) -> TableWorkload:
     table, name = TableId(**data["table"]), data["name"]
     if not (table.is_sound and is_name(name)):
         raise ValueError("a table has no valid id or name")
-    predicates = _parse_list(data["predicates"], _MOST_PREDICATES)
+    predicates = tuple(map(_parse_predicate, _parse_list(data["predicates"], _MOST_PREDICATES)))
+    _require_distinct(each.condition for each in predicates)
     return TableWorkload(
         table=table,
         name=name,
-        predicates=tuple(map(_parse_predicate, predicates)),
+        predicates=predicates,
         **_parse_counts(TableWorkload, data),
     )
 
@@ -312,7 +354,7 @@ def _parse_counts(
 ) -> dict[str, int]:
     counts = {name: data.get(name, 0) for name in _counts(type_)}
     for name, value in counts.items():
-        if type(value) is not int or not 0 <= value < 1 << 60:
+        if type(value) is not int or not 0 <= value <= _MOST_COUNT:
             raise ValueError(f"{name} is not a count")
     return counts
 
@@ -324,6 +366,12 @@ def _parse_joins(data: Any) -> dict[str, int]:
         if not _DIGEST.fullmatch(digest) or type(useless) is not int or not 0 <= useless < 1 << 31:
             raise ValueError("a join has no valid digest or count")
     return data
+
+
+def _require_distinct(items: Iterable[Hashable]) -> None:
+    found = list(items)
+    if len(set(found)) < len(found):
+        raise ValueError("a table or condition is in it twice")
 
 
 def _parse_list(data: Any, most: int) -> Sequence[Any]:

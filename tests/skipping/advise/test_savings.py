@@ -154,6 +154,25 @@ def test_the_rows_of_the_statement(store: MemoryStore, by: str | None) -> None:
     assert rows[0][0] == "c.db.t" if by == "day" else "c.db.u"
 
 
+def test_large_sums_are_bigints(store: MemoryStore) -> None:
+    most = 1 << 61
+    leaves = tuple(
+        replace(each, condition=f"{n}", pruned_files=most, pruned_bytes=most)
+        for n, each in enumerate(make_counts(REMOTE, "u").predicates * 20)
+    )
+    large = replace(
+        make_counts(REMOTE, "u"), pruned_files=most, pruned_bytes=most, predicates=leaves
+    )
+    records = tuple(record(n, 0, large) for n in range(3))
+    merged = RememberedWorkload(records, TODAY)
+    (table,) = compute_savings(merged, store, SETTINGS)
+    columns = compute_savings(merged, store, SETTINGS, by="column")
+    assert table.files == (1 << 62) - 1
+    assert {each.column for each in columns} == {"id", "name"}
+    for each in (table, *columns):
+        assert max(each.files, each.bytes, each.requests, each.opened_bytes) < 1 << 63
+
+
 def test_estimates() -> None:
     assert estimate("file:/t", 100, 0, SETTINGS)[2] == 0
     assert estimate("hdfs://h/t", 100, 0, SETTINGS)[2] == 0
