@@ -31,6 +31,7 @@ MOST_RECORDS = 1_000
 
 FORMS = ("values", "range", "text")
 
+_LEAST_RETENTION = 30 * 86_400.0
 _LONGEST_RETENTION = 3_650 * 86_400.0
 _MOST_COUNT = (1 << 50) - 1
 """Maximum count of a record: a petabyte of one table in a day."""
@@ -174,6 +175,15 @@ class WorkloadRecord:
         return record
 
 
+def first_kept_day(today: date, retention: float) -> date:
+    """Return the first day whose records no driver deletes: of the last month, at least.
+
+    >>> first_kept_day(date(2026, 3, 31), 2 * 86400)
+    datetime.date(2026, 3, 1)
+    """
+    return first_day(today, max(retention, _LEAST_RETENTION))
+
+
 def first_day(today: date, retention: float) -> date:
     """Return the first day whose records are kept for `retention` seconds.
 
@@ -183,8 +193,28 @@ def first_day(today: date, retention: float) -> date:
     return today - timedelta(seconds=min(retention, _LONGEST_RETENTION))
 
 
-def select_keys(keys: Iterable[str], *, since: date, until: date) -> list[str]:
-    """Return the keys of records from `since` to `until`, the newest MOST_RECORDS of them.
+def find_expired(keys: Iterable[str], record: WorkloadRecord, oldest: date) -> list[str]:
+    """Return the keys of records before `oldest`, which the writer of a record may delete.
+
+    If other drivers wrote nothing since, the writer's clock may be wrong, and there are none.
+
+    >>> mine = WorkloadRecord(driver="0" * 16, day=date(2030, 1, 1))
+    >>> old, new = "2026-01-01-0123456789abcdef", "2030-01-01-0123456789abcdef"
+    >>> find_expired([old], mine, date(2029, 1, 1))
+    []
+    >>> find_expired([old, new], mine, date(2029, 1, 1))
+    ['2026-01-01-0123456789abcdef']
+    """
+    first = oldest.isoformat()
+    found = list(filter(is_key, keys))
+    newest = max((key for key in found if not key.endswith(record.driver)), default=first)
+    return [key for key in found if key < first] if newest >= first else []
+
+
+def select_keys(
+    keys: Iterable[str], *, since: date, until: date, most: int = MOST_RECORDS
+) -> list[str]:
+    """Return the keys of records from `since` to `until`, the newest `most` of them.
 
     >>> select_keys(
     ...     ["2026-01-02-0123456789abcdef", "2026-01-01-0123456789abcdef", "x"],
@@ -195,7 +225,7 @@ def select_keys(keys: Iterable[str], *, since: date, until: date) -> list[str]:
     """
     first, last = since.isoformat(), until.isoformat()
     found = (key for key in keys if is_key(key) and first <= key[:10] <= last)
-    return sorted(found, reverse=True)[:MOST_RECORDS]
+    return sorted(found, reverse=True)[:most]
 
 
 def is_key(text: object) -> bool:

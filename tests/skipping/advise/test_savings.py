@@ -196,6 +196,14 @@ class TestRemembered:
             ("2", TODAY, 5),
         ]
 
+    def test_records_ahead_of_time_hide_no_others(self, store: MemoryStore) -> None:
+        real = record(1, 0, make_counts(LOCAL, "t"))
+        store.record_workload(real, oldest=TODAY)
+        for number in range(1_001):
+            store.record_workload(record(number, -1), oldest=TODAY)
+        merged = _merge(store, OwnWorkload(), retention=7)
+        assert real.key in {each.key for each in merged.records}
+
     def test_a_store_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> None:
             raise StoreError("away\nat java")

@@ -105,6 +105,18 @@ def test_records_before_the_retention_are_deleted(store: IndexStore) -> None:
     tomorrow = record(1, DAY + timedelta(1))
     store.record_workload(tomorrow, oldest=DAY - timedelta(5))
     assert [each.day for each in read(store)] == [DAY - timedelta(5), DAY, tomorrow.day]
+    assert list(store.workload(since=DAY - timedelta(9), until=DAY, most=1)) == [record()]
+
+
+def test_a_driver_with_a_wrong_clock_deletes_nothing(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    store.record_workload(record(), oldest=DAY)
+    ahead = DAY + timedelta(200)
+    store.record_workload(record(2, ahead), oldest=ahead - timedelta(90))
+    assert read(store, 300) == [record(), record(2, ahead)]
+    later = record(3, ahead + timedelta(1))  # a store may clean once a day
+    store.record_workload(later, oldest=ahead - timedelta(90))
+    assert read(store, 300) == [record(2, ahead), later]
 
 
 def test_a_store_that_does_not_exist_is_not_created(reachable: IndexStore, tmp_path: Path) -> None:
@@ -196,10 +208,12 @@ def test_forged_objects_in_a_folder(tmp_path: Path) -> None:
     (folder / f"{record(98).key}.json").symlink_to("/etc/passwd")
     assert read(store) == [record()]
     later = FolderStore(ObstoreObjects(f"file://{tmp_path}/shared"), tmp_path / "replica.db")
+    (folder / f"{record(97, DAY + timedelta(9)).key}.json").write_text("{")
     later.record_workload(record(1, DAY + timedelta(9)), oldest=DAY + timedelta(1))
     assert sorted(each.name for each in folder.iterdir()) == [
         f"{record(98).key}.json",  # a link is not ours
         f"{record(1, DAY + timedelta(9)).key}.json",
+        f"{record(97, DAY + timedelta(9)).key}.json",
         "mine.json",
     ]
 
