@@ -276,9 +276,11 @@ class IndexStore(Protocol):
         """
 
 
-def list_definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
+def list_definitions(
+    store: IndexStore, *, timeout: float | None = None
+) -> Sequence[Versioned[Definition]]:
     """Return every definition in a store; empty if nothing was created yet."""
     try:
-        return store.definitions()
+        return store.definitions(timeout=timeout)
     except NoStore:
         return ()
