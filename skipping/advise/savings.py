@@ -196,7 +196,7 @@ class _IndexSizes:
     def __init__(self, store: IndexStore, settings: Settings) -> None:
         self._store, self._settings = store, settings
         self._indexes: dict[TableId, IndexId] | None = None
-        self._sizes: dict[TableId, int] = {}
+        self._sizes: dict[TableId, int | None] = {}
         self._has_failed = False
 
     def find(self, table: TableId) -> int | None:
@@ -208,7 +208,7 @@ class _IndexSizes:
                 self._has_failed = True  # the next ones would wait for the timeout, too
         return self._sizes.get(table)
 
-    def _read(self, table: TableId) -> int:
+    def _read(self, table: TableId) -> int | None:
         if self._indexes is None:
             listed = list_definitions(self._store, timeout=self._settings.timeout)
             found = [each.value for each in listed]

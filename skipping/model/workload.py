@@ -193,16 +193,16 @@ def first_day(today: date, retention: float) -> date:
     return today - timedelta(seconds=min(retention, _LONGEST_RETENTION))
 
 
-def find_expired(keys: Iterable[str], record: WorkloadRecord, oldest: date) -> list[str]:
+def list_old_keys(keys: Iterable[str], record: WorkloadRecord, oldest: date) -> list[str]:
     """Return the keys of records before `oldest`, which the writer of a record may delete.
 
-    If other drivers wrote nothing since, the writer's clock may be wrong, and there are none.
+    If other drivers wrote nothing since, the writer's clock may be wrong: return no key.
 
     >>> mine = WorkloadRecord(driver="0" * 16, day=date(2030, 1, 1))
     >>> old, new = "2026-01-01-0123456789abcdef", "2030-01-01-0123456789abcdef"
-    >>> find_expired([old], mine, date(2029, 1, 1))
+    >>> list_old_keys([old], mine, date(2029, 1, 1))
     []
-    >>> find_expired([old, new], mine, date(2029, 1, 1))
+    >>> list_old_keys([old, new], mine, date(2029, 1, 1))
     ['2026-01-01-0123456789abcdef']
     """
     first = oldest.isoformat()
@@ -286,8 +286,10 @@ def _add_table(one: TableWorkload, other: TableWorkload) -> TableWorkload:
 
 
 def _add(one: _C, other: _C) -> _C:
-    names = _counts(type(one))
-    return replace(one, **{n: add_counts((getattr(one, n), getattr(other, n))) for n in names})
+    sums: dict[str, Any] = {
+        name: add_counts((getattr(one, name), getattr(other, name))) for name in _counts(type(one))
+    }
+    return replace(one, **sums)
 
 
 def add_counts(counts: Iterable[int]) -> int:
@@ -317,15 +319,15 @@ def collect_table(
     valid = []
     for each in predicates:
         with suppress(ValueError):
-            valid.append(_parse_predicate(_cut(each)))
-    data = {**_cut(counts), "table": asdict(table), "name": name, "predicates": []}
+            valid.append(_parse_predicate(_clamp(each)))
+    data = {**_clamp(counts), "table": asdict(table), "name": name, "predicates": []}
     try:
         return replace(_parse_table(data), predicates=tuple(valid))
     except ValueError:
         return None
 
 
-def _cut(data: Mapping[str, Any]) -> dict[str, Any]:
+def _clamp(data: Mapping[str, Any]) -> dict[str, Any]:
     return {k: min(v, _MOST_COUNT) if type(v) is int else v for k, v in data.items()}
 
 

@@ -258,7 +258,7 @@ class IndexStore(Protocol):
     ) -> None:
         """Write what a driver counted on a day; replace its earlier record of that day.
 
-        The store may delete the records that `find_expired` returns. Raises NoStore before the
+        The store may delete the records that `list_old_keys` returns. Raises NoStore before the
         first index is created, and StoreError without write permission and after `timeout` seconds.
         """
 

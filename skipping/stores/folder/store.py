@@ -25,7 +25,7 @@ from skipping.model.workload import (
     LONGEST,
     MOST_RECORDS,
     WorkloadRecord,
-    find_expired,
+    list_old_keys,
     parse_records,
     select_keys,
 )
@@ -264,7 +264,7 @@ class FolderStore(RecordStore[IndexRow]):
         if self._cleaned != record.day:  # listing costs as much as writing
             listed = [each.name for each in self._objects.list(log.WORKLOAD)]
             keys = {name: key for name in listed if (key := log.workload_key(name))}
-            expired = set(find_expired(keys.values(), record, oldest))
+            expired = set(list_old_keys(keys.values(), record, oldest))
             if old := [name for name, key in keys.items() if key in expired]:
                 self._objects.delete(old)
             self._cleaned = record.day

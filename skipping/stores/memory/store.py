@@ -24,7 +24,7 @@ from skipping.model.definition import Definition, IndexId, Revision, TableId, Ve
 from skipping.model.workload import (
     MOST_RECORDS,
     WorkloadRecord,
-    find_expired,
+    list_old_keys,
     parse_records,
     select_keys,
 )
@@ -237,7 +237,7 @@ class MemoryStore(RecordStore[IndexState]):
         self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
     ) -> None:
         with self._lock:
-            expired = set(find_expired(self._workload, record, oldest))
+            expired = set(list_old_keys(self._workload, record, oldest))
             kept = {k: v for k, v in self._workload.items() if k not in expired}
             self._workload = {**kept, record.key: record.to_json()}
 

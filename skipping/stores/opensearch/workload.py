@@ -9,7 +9,7 @@ from datetime import date
 from skipping.model.workload import (
     MOST_RECORDS,
     WorkloadRecord,
-    find_expired,
+    list_old_keys,
     parse_records,
     select_keys,
 )
@@ -51,7 +51,7 @@ class WorkloadIndex:
         if self._cleaned != record.day:
             first = oldest.isoformat()
             ids = [id for op in ("lt", "gte") for id in self._ids({op: first}, deadline)]
-            expired = find_expired(ids, record, oldest)
+            expired = list_old_keys(ids, record, oldest)
             self._client.bulk(self._name, [({"delete": {"_id": id}}, None) for id in expired])
             self._cleaned = record.day
 

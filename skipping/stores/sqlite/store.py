@@ -26,7 +26,7 @@ from skipping.model.workload import (
     LONGEST,
     MOST_RECORDS,
     WorkloadRecord,
-    find_expired,
+    list_old_keys,
     parse_records,
 )
 from skipping.progress import progress
@@ -257,7 +257,7 @@ class SqliteStore(RecordStore[IndexRow]):
         row = record.key, record.to_json()
         with self._writing(wait=timeout) as connection:
             names = connection.execute("SELECT name FROM workload LIMIT 100000").fetchall()
-            expired = find_expired((name for (name,) in names), record, oldest)
+            expired = list_old_keys((name for (name,) in names), record, oldest)
             connection.executemany(
                 "DELETE FROM workload WHERE name = ?", ((name,) for name in expired)
             )
