@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from providers.errors import StoreError
 from skipping.model.definition import TableId, is_name, parse_object
-from skipping.model.identifiers import hide_passwords
 
 FORMAT = 1
 """The format of a record. Records with another number are ignored."""
@@ -314,14 +314,14 @@ def collect_table(
     Names of columns and tables are chosen by their writers. None if the table's name is not valid,
     or its path has a password. Counts that are too large for a record are cut.
     """
-    if hide_passwords(table.root) != table.root:
-        return None
     valid = []
     for each in predicates:
         with suppress(ValueError):
             valid.append(_parse_predicate(_clamp(each)))
     data = {**_clamp(counts), "table": asdict(table), "name": name, "predicates": []}
     try:
+        if urlsplit(table.root).password is not None:
+            return None
         return replace(_parse_table(data), predicates=tuple(valid))
     except ValueError:
         return None
