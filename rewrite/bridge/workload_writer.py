@@ -25,7 +25,7 @@ from skipping.model.identifiers import shown_path
 from skipping.model.workload import (
     WorkloadRecord,
     collect_table,
-    first_day,
+    first_kept_day,
     merge_joins,
     merge_records,
 )
@@ -42,6 +42,9 @@ _TIMEOUT = 10.0
 
 _RECENT = timedelta(7)
 """Age of the records of other drivers whose joins count."""
+
+_RESTORED = 50
+"""Maximum number of these records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class WorkloadWriter:
         for settings, lookup in self._lookups.items():
             if settings.workload:
                 records = lookup.store.workload(
-                    since=today - _RECENT, until=today + timedelta(1), timeout=_TIMEOUT
+                    since=today - _RECENT, until=today, most=_RESTORED, timeout=_TIMEOUT
                 )
                 self._java.feedback().restore(json.dumps(merge_joins(records)))
 
@@ -105,7 +108,7 @@ class WorkloadWriter:
             if found is None:
                 continue
             settings, lookup = found
-            oldest = first_day(self._today(), settings.workload_retention)
+            oldest = first_kept_day(self._today(), settings.workload_retention)
             try:
                 newest = max(record.day for record in records)
                 for record in records:

@@ -210,10 +210,13 @@ def recommend(
     other types count only for what they save in addition. `missing` has for the identities of
     columns the index types that lack a package, with the reason.
     """
+    left = budget
     options: dict[Option, tuple[int, KindAdvice]] = {}
     for number, column in enumerate(columns):
-        have = [k for k in column.kinds if (column.identity, k.kind) in existing]
-        budget -= files * sum(k.bytes for k in have)
+        # One spelling for each type: the first, without parameters, as `existing` has none.
+        first = {k.kind: k for k in reversed(column.kinds)}
+        have = [k for k in first.values() if (column.identity, k.kind) in existing]
+        left -= files * sum(k.bytes for k in have)
         for kind in column.kinds if column.distinct[1] else ():
             alike = [k for k in have if k.for_text == kind.for_text]
             benefit = kind.benefit - max((k.benefit for k in alike), default=0.0)
@@ -221,7 +224,7 @@ def recommend(
                 group = (number, kind.for_text)
                 option = Option(group, benefit, files * kind.bytes, kind.answers)
                 options[option] = (number, kind)
-    chosen = [options[option] for option in choose(list(options), max(0.0, budget))]
+    chosen = [options[option] for option in choose(list(options), max(0.0, left))]
     found = []
     for number, column in enumerate(columns):
         if not column.kinds:
@@ -231,7 +234,7 @@ def recommend(
         useful = [kind for n, kind in options.values() if n == number]
         kinds = tuple(replace(k, advised=any(k is kind for kind in advised)) for k in column.kinds)
         made = replace(column, kinds=kinds)
-        reasons = [_reason(made, files, useful)]
+        reasons = [_reason(made, files, useful, budget)]
         reasons.extend(_list_better(made, (missing or {}).get(column.identity, {})))
         found.append(replace(made, reason="; ".join(reasons)))
     return found
@@ -450,7 +453,7 @@ def _is_fraction(type: str) -> bool:
     return type in ("float", "double") or (type.startswith("decimal") and not type.endswith(",0)"))
 
 
-def _reason(column: ColumnAdvice, files: int, useful: Sequence[KindAdvice]) -> str:
+def _reason(column: ColumnAdvice, files: int, useful: Sequence[KindAdvice], budget: float) -> str:
     layout = f"{column.distinct[0]:,.0f} values a file"
     if column.clustering is not None and column.clustering.files:
         layout += f", ranges {column.clustering.depth:,.1f} deep"
@@ -466,9 +469,11 @@ def _reason(column: ColumnAdvice, files: int, useful: Sequence[KindAdvice]) -> s
         reasons.append(part)
     if not reasons and useful:
         best = max(useful, key=lambda kind: kind.benefit / max(kind.bytes, 1.0))
+        size = files * best.bytes
+        why = "exceed the budget" if size > budget else "do not fit into what is left of the budget"
         reasons.append(
             f"{best.spelling} saves {best.saved:.0%} of the bytes of queries on it, but its "
-            f"{files * best.bytes:,.0f} bytes exceed the budget"
+            f"{size:,.0f} bytes {why}"
         )
     elif not reasons and column.bounds and min(column.bounds) <= 0.5 * files:
         kept = _for_keys(column.bounds)

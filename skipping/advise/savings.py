@@ -6,22 +6,24 @@ Counts are measured; requests, seconds and money are estimates (docs/observabili
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal
 
 from providers.errors import StoreError
 from skipping.config.settings import Settings
-from skipping.model.definition import TableId
+from skipping.model.definition import IndexId, TableId
 from skipping.model.identifiers import name_parts, plain_name, qualify_name
-from skipping.model.workload import TableWorkload, merge_tables
-from skipping.stores import IndexStore
+from skipping.model.workload import TableWorkload, WorkloadRecord, add_counts, merge_tables
+from skipping.stores import IndexStore, list_definitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from skipping.advise.workload import RememberedWorkload
+
+MOST_TABLES = 1_000
+"""Maximum number of tables in a report."""
 
 REQUESTS = 2
 """Requests for a file in object storage: its footer, and at least one range of columns."""
@@ -102,33 +104,30 @@ def compute_savings(
 ) -> tuple[Saving, ...]:
     """Return what queries saved, the largest tables first, or the days in order.
 
-    `table` is the name of a table as queries show it, in any case. The size of an index is None if
-    the store does not respond.
+    At most MOST_TABLES tables are shown, those with the most skipped bytes. `table` is the name of
+    a table as queries show it, in any case. The size of an index is None if the store does not
+    respond.
     """
     days = sorted({record.day for record in workload.records}) if by == "day" else [None]
     found: list[Saving] = []
-    indexes: dict[TableId, int | None] = {}
+    sizes = _IndexSizes(store, settings)
     since: dict[TableId, date] = {}
     for record in workload.records:
         for counted in record.tables:
             since[counted.table] = min(record.day, since.get(counted.table, record.day))
+    shown = _choose_tables(workload.records, table)
     for day in days:
         records = [each for each in workload.records if day in (None, each.day)]
         for each in merge_tables(records).values():
-            if table is not None and each.name.casefold() != table.casefold():
+            if each.table not in shown:
                 continue
             first = since[each.table]
             if by == "column":
                 found += _by_column(each, first, settings)
                 continue
             saving = _saving(each, first, settings)
-            if each.table not in indexes:
-                # After one failure the others would wait for the timeout, too.
-                has_failed = None in indexes.values()
-                size = None if has_failed else _index_size(store, each.table, settings)
-                indexes[each.table] = size
             count = (max(r.day for r in workload.records) - first).days + 1 if day is None else 1
-            size = indexes[each.table]
+            size = sizes.find(each.table)
             price = settings.price_storage if _is_remote(store.location) else 0.0
             cost = None if size is None else size / 2**30 * price * count / _MONTH
             found.append(replace(saving, day=day, index_bytes=size, cost=cost))
@@ -171,22 +170,51 @@ def _by_column(table: TableWorkload, since: date, settings: Settings) -> Iterato
         column = TableWorkload(
             table=table.table,
             name=table.name,
-            queries=sum(each.scans for each in some),
-            pruned_queries=sum(each.pruned_scans for each in some),
-            pruned_files=sum(each.pruned_files for each in some),
-            pruned_bytes=sum(each.pruned_bytes for each in some),
-            opened_files=sum(each.missed_files for each in some),
-            opened_bytes=sum(each.missed_bytes for each in some),
-            unmatched_files=sum(each.unmatched_files for each in some),
+            queries=add_counts(each.scans for each in some),
+            pruned_queries=add_counts(each.pruned_scans for each in some),
+            pruned_files=add_counts(each.pruned_files for each in some),
+            pruned_bytes=add_counts(each.pruned_bytes for each in some),
+            opened_files=add_counts(each.missed_files for each in some),
+            opened_bytes=add_counts(each.missed_bytes for each in some),
+            unmatched_files=add_counts(each.unmatched_files for each in some),
         )
         yield replace(_saving(column, since, settings), column=name)
 
 
-def _index_size(store: IndexStore, table: TableId, settings: Settings) -> int | None:
-    with suppress(StoreError):
-        found = store.live_definition(table, timeout=settings.timeout)
-        return 0 if found is None else store.size(found.value.index)
-    return None
+def _choose_tables(records: Iterable[WorkloadRecord], table: str | None) -> set[TableId]:
+    """Return the tables with the most skipped bytes, of those with a name (in any case)."""
+    name = None if table is None else table.casefold()
+    merged = merge_tables(records).values()
+    some = [each for each in merged if name in (None, each.name.casefold())]
+    some.sort(key=lambda each: (-each.pruned_bytes, -each.queries, each.name))
+    return {each.table for each in some[:MOST_TABLES]}
+
+
+class _IndexSizes:
+    """The bytes of the indexes of tables; None from the first failure of the store on."""
+
+    def __init__(self, store: IndexStore, settings: Settings) -> None:
+        self._store, self._settings = store, settings
+        self._indexes: dict[TableId, IndexId] | None = None
+        self._sizes: dict[TableId, int | None] = {}
+        self._has_failed = False
+
+    def find(self, table: TableId) -> int | None:
+        """Return the size of a table's index, 0 without one."""
+        if table not in self._sizes and not self._has_failed:
+            try:
+                self._sizes[table] = self._read(table)
+            except StoreError:
+                self._has_failed = True  # the next ones would wait for the timeout, too
+        return self._sizes.get(table)
+
+    def _read(self, table: TableId) -> int | None:
+        if self._indexes is None:
+            listed = list_definitions(self._store, timeout=self._settings.timeout)
+            found = [each.value for each in listed]
+            self._indexes = {each.table: each.index for each in found if not each.dropped}
+        index = self._indexes.get(table)
+        return 0 if index is None else self._store.size(index)
 
 
 def _is_remote(address: str) -> bool:

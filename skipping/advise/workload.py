@@ -47,8 +47,11 @@ def merge_workload(
     since, problem = first_day(today, settings.workload_retention), own.problem
     stored: Sequence[WorkloadRecord] = ()
     try:
-        # The clock of another host may be a little ahead.
-        stored = store.workload(since=since, until=today + timedelta(1), timeout=settings.timeout)
+        stored = store.workload(since=since, until=today, timeout=settings.timeout)
+        # The clock of another host may be a little ahead. They have a limit of their own.
+        next_day = today + timedelta(1)
+        ahead = store.workload(since=next_day, until=next_day, timeout=settings.timeout)
+        stored = [*ahead, *stored]
     except NoStore:
         pass
     except StoreError as error:

@@ -321,7 +321,8 @@ class Settings:
         values.budget,
         text="90d",
         takes="a duration above zero such as 90d or 12h",
-        meaning="how long these counts are kept, in whole days",
+        meaning="how long these counts are read and kept, in whole days; a driver deletes older "
+        "ones of all drivers, but none of the last 30 days",
         fixed=True,
     )
     checkpoint_roots: tuple[str, ...] = _setting(

@@ -2,18 +2,20 @@
 
 A driver counts its own queries by day (UTC) and writes one record for each day, which replaces its
 earlier one. Readers add up the records of all drivers. A record says nothing about single files, so
-a lost or forged one can only mislead advice and reports.
+a lost or forged one prunes no file. A forged one can mislead advice and reports, and delay the use
+of join keys that pruned too little once (`rewrite/jvm/keys/PruningFeedback.java`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date, timedelta
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from providers.errors import StoreError
 from skipping.model.definition import TableId, is_name, parse_object
@@ -29,7 +31,14 @@ MOST_RECORDS = 1_000
 
 FORMS = ("values", "range", "text")
 
+_LEAST_RETENTION = 30 * 86_400.0
 _LONGEST_RETENTION = 3_650 * 86_400.0
+_MOST_COUNT = (1 << 50) - 1
+"""Maximum count of a record: a petabyte of one table in a day."""
+
+_MOST_SUM = (1 << 62) - 1
+"""Maximum sum: twice of it is still a BIGINT."""
+
 _MOST_TABLES = 256
 _MOST_PREDICATES = 64  # of a table
 _MOST_PARTS = 16
@@ -37,6 +46,9 @@ _MOST_JOINS = 256
 _KEY = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})-([0-9a-f]{16})", re.ASCII)
 
 _DIGEST = re.compile(r"[0-9a-f]{16}", re.ASCII)
+
+_LEAST_CHARACTERS = 250
+"""Lower bound for the characters of a table or predicate in JSON without its texts."""
 
 _C = TypeVar("_C", "PredicateWorkload", "TableWorkload")
 
@@ -116,20 +128,23 @@ class WorkloadRecord:
 
     def to_json(self) -> str:
         """Return the record as JSON of at most LONGEST characters, without what is used least."""
-        most, tables = _MOST_PREDICATES, self.tables
-        ranked = sorted(tables, key=lambda table: -table.queries)[:_MOST_TABLES]
+        most = _MOST_PREDICATES
+        busiest = sorted(self.tables, key=lambda table: -table.queries)[:_MOST_TABLES]
+        ranked = [replace(each, predicates=_rank(each)) for each in busiest]
         while True:
-            text = json.dumps(
-                {
-                    "format": FORMAT,
-                    "driver": self.driver,
-                    "day": self.day.isoformat(),
-                    "tables": [_describe(table, most) for table in ranked],
-                    "joins": dict(list(self.joins.items())[:_MOST_JOINS]),
-                }
-            )
-            if len(text) <= LONGEST:
-                return text
+            # Most of a large record is left out: first by a cheap bound, so this dumps little.
+            if sum(_count_least_characters(table, most) for table in ranked) <= LONGEST:
+                text = json.dumps(
+                    {
+                        "format": FORMAT,
+                        "driver": self.driver,
+                        "day": self.day.isoformat(),
+                        "tables": [_describe(table, most) for table in ranked],
+                        "joins": dict(list(self.joins.items())[:_MOST_JOINS]),
+                    }
+                )
+                if len(text) <= LONGEST:
+                    return text
             if most:
                 most //= 2
             else:
@@ -154,9 +169,19 @@ class WorkloadRecord:
             )
             if record.key != key:
                 raise ValueError("it belongs to another driver or day")
+            _require_distinct(table.table for table in record.tables)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise StoreError(f"a stored workload record is invalid: {error!s:.200}") from None
         return record
+
+
+def first_kept_day(today: date, retention: float) -> date:
+    """Return the first day whose records no driver deletes: of the last month, at least.
+
+    >>> first_kept_day(date(2026, 3, 31), 2 * 86400)
+    datetime.date(2026, 3, 1)
+    """
+    return first_day(today, max(retention, _LEAST_RETENTION))
 
 
 def first_day(today: date, retention: float) -> date:
@@ -168,8 +193,28 @@ def first_day(today: date, retention: float) -> date:
     return today - timedelta(seconds=min(retention, _LONGEST_RETENTION))
 
 
-def select_keys(keys: Iterable[str], *, since: date, until: date) -> list[str]:
-    """Return the keys of records from `since` to `until`, the newest MOST_RECORDS of them.
+def list_old_keys(keys: Iterable[str], record: WorkloadRecord, oldest: date) -> list[str]:
+    """Return the keys of records before `oldest`, which the writer of a record may delete.
+
+    If other drivers wrote nothing since, the writer's clock may be wrong: return no key.
+
+    >>> mine = WorkloadRecord(driver="0" * 16, day=date(2030, 1, 1))
+    >>> old, new = "2026-01-01-0123456789abcdef", "2030-01-01-0123456789abcdef"
+    >>> list_old_keys([old], mine, date(2029, 1, 1))
+    []
+    >>> list_old_keys([old, new], mine, date(2029, 1, 1))
+    ['2026-01-01-0123456789abcdef']
+    """
+    first = oldest.isoformat()
+    found = list(filter(is_key, keys))
+    newest = max((key for key in found if not key.endswith(record.driver)), default=first)
+    return [key for key in found if key < first] if newest >= first else []
+
+
+def select_keys(
+    keys: Iterable[str], *, since: date, until: date, most: int = MOST_RECORDS
+) -> list[str]:
+    """Return the keys of records from `since` to `until`, the newest `most` of them.
 
     >>> select_keys(
     ...     ["2026-01-02-0123456789abcdef", "2026-01-01-0123456789abcdef", "x"],
@@ -180,7 +225,7 @@ def select_keys(keys: Iterable[str], *, since: date, until: date) -> list[str]:
     """
     first, last = since.isoformat(), until.isoformat()
     found = (key for key in keys if is_key(key) and first <= key[:10] <= last)
-    return sorted(found, reverse=True)[:MOST_RECORDS]
+    return sorted(found, reverse=True)[:most]
 
 
 def is_key(text: object) -> bool:
@@ -241,8 +286,19 @@ def _add_table(one: TableWorkload, other: TableWorkload) -> TableWorkload:
 
 
 def _add(one: _C, other: _C) -> _C:
-    sums = {name: getattr(one, name) + getattr(other, name) for name in _counts(type(one))}
+    sums: dict[str, Any] = {
+        name: add_counts((getattr(one, name), getattr(other, name))) for name in _counts(type(one))
+    }
     return replace(one, **sums)
+
+
+def add_counts(counts: Iterable[int]) -> int:
+    """Return the sum of counts, which others may have written, as a BIGINT can have it.
+
+    >>> add_counts([2**61, 2**61, 2**61]) == 2**62 - 1
+    True
+    """
+    return min(sum(counts), _MOST_SUM)
 
 
 def _counts(type: type[PredicateWorkload] | type[TableWorkload]) -> list[str]:
@@ -255,33 +311,52 @@ def collect_table(
 ) -> TableWorkload | None:
     """Return what a driver counted of a table, without predicates that no record can have.
 
-    Names of columns and tables are chosen by their writers. None if the table's name is not valid.
+    Names of columns and tables are chosen by their writers. None if the table's name is not valid,
+    or its path has a password. Counts that are too large for a record are cut.
     """
     valid = []
     for each in predicates:
         with suppress(ValueError):
-            valid.append(_parse_predicate(each))
-    data = {**counts, "table": asdict(table), "name": name, "predicates": []}
+            valid.append(_parse_predicate(_clamp(each)))
+    data = {**_clamp(counts), "table": asdict(table), "name": name, "predicates": []}
     try:
+        if urlsplit(table.root).password is not None:
+            return None
         return replace(_parse_table(data), predicates=tuple(valid))
     except ValueError:
         return None
 
 
+def _clamp(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: min(v, _MOST_COUNT) if type(v) is int else v for k, v in data.items()}
+
+
 def _describe(table: TableWorkload, most: int) -> dict[str, Any]:
+    return asdict(replace(table, predicates=table.predicates[:most]))
+
+
+def _rank(table: TableWorkload) -> tuple[PredicateWorkload, ...]:
     ranked = sorted(table.predicates, key=lambda each: (-each.scans, each.condition))
-    return {**asdict(replace(table, predicates=())), "predicates": [*map(asdict, ranked[:most])]}
+    return tuple(ranked[:_MOST_PREDICATES])
+
+
+def _count_least_characters(table: TableWorkload, most: int) -> int:
+    """Return a lower bound for the characters of a table in JSON with `most` predicates."""
+    some = table.predicates[:most]
+    texts = sum(len(each.condition) + len(each.sql) + len(each.identity) for each in some)
+    return _LEAST_CHARACTERS * (1 + len(some)) + len(table.name) + texts
 
 
 def _parse_table(data: Mapping[str, Any]) -> TableWorkload:
     table, name = TableId(**data["table"]), data["name"]
     if not (table.is_sound and is_name(name)):
         raise ValueError("a table has no valid id or name")
-    predicates = _parse_list(data["predicates"], _MOST_PREDICATES)
+    predicates = tuple(map(_parse_predicate, _parse_list(data["predicates"], _MOST_PREDICATES)))
+    _require_distinct(each.condition for each in predicates)
     return TableWorkload(
         table=table,
         name=name,
-        predicates=tuple(map(_parse_predicate, predicates)),
+        predicates=predicates,
         **_parse_counts(TableWorkload, data),
     )
 
@@ -311,7 +386,7 @@ def _parse_counts(
 ) -> dict[str, int]:
     counts = {name: data.get(name, 0) for name in _counts(type_)}
     for name, value in counts.items():
-        if type(value) is not int or not 0 <= value < 1 << 60:
+        if type(value) is not int or not 0 <= value <= _MOST_COUNT:
             raise ValueError(f"{name} is not a count")
     return counts
 
@@ -323,6 +398,12 @@ def _parse_joins(data: Any) -> dict[str, int]:
         if not _DIGEST.fullmatch(digest) or type(useless) is not int or not 0 <= useless < 1 << 31:
             raise ValueError("a join has no valid digest or count")
     return data
+
+
+def _require_distinct(items: Iterable[Hashable]) -> None:
+    found = list(items)
+    if len(set(found)) < len(found):
+        raise ValueError("a table or condition is in it twice")
 
 
 def _parse_list(data: Any, most: int) -> Sequence[Any]:

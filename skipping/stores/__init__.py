@@ -37,7 +37,7 @@ from providers.errors import NoStore
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, State, TableId, Versioned
 from skipping.model.lease import Lease
-from skipping.model.workload import WorkloadRecord
+from skipping.model.workload import MOST_RECORDS, WorkloadRecord
 
 Generation: TypeAlias = int
 """Grows with each change of an index's entries. Equal generations have equal entries (`epochs`)."""
@@ -258,22 +258,29 @@ class IndexStore(Protocol):
     ) -> None:
         """Write what a driver counted on a day; replace its earlier record of that day.
 
-        The store may delete records of days before `oldest`. Raises NoStore before the first index
-        is created, and StoreError without write permission and after `timeout` seconds.
+        The store may delete the records that `list_old_keys` returns. Raises NoStore before the
+        first index is created, and StoreError without write permission and after `timeout` seconds.
         """
 
     def workload(
-        self, *, since: date, until: date, timeout: float | None = None
+        self,
+        *,
+        since: date,
+        until: date,
+        most: int = MOST_RECORDS,
+        timeout: float | None = None,
     ) -> Sequence[WorkloadRecord]:
-        """Return the records of these days, at most the newest `MOST_RECORDS`.
+        """Return the records of these days, at most the newest `most`.
 
         Records that no release writes are left out. Raises StoreError as `record_workload` does.
         """
 
 
-def list_definitions(store: IndexStore) -> Sequence[Versioned[Definition]]:
+def list_definitions(
+    store: IndexStore, *, timeout: float | None = None
+) -> Sequence[Versioned[Definition]]:
     """Return every definition in a store; empty if nothing was created yet."""
     try:
-        return store.definitions()
+        return store.definitions(timeout=timeout)
     except NoStore:
         return ()

@@ -206,7 +206,7 @@ def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: Spark
 
 
 def _make_source(classes: Classes, reason: str | None) -> Any:
-    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", False, None)
+    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", False, None, None)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 import rewrite
 import skipping
+from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import Hooks, find_hooks
 from skipping.advise.history import list_unused_predicates
 from skipping.model.workload import WorkloadRecord
@@ -207,17 +208,24 @@ def test_the_records_of_java_are_json(spark: SparkSession, hooks: Hooks, table: 
 
 
 def test_joins_that_pruned_too_little_elsewhere(spark: SparkSession, hooks: Hooks) -> None:
-    """A driver begins with what others saw, by a digest of the shape."""
+    """The first query tries; the counts of others only make the pauses after it longer."""
     feedback = hooks.java.feedback()
-    shape = "delta\nid\nfile:/somewhere\nk\nd"
-    digest = hashlib.sha256(shape.encode()).hexdigest()[:16]
-    assert feedback.rejectReason(shape, "", 1) is None
+    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
+    for seen, stored in [(2, 3), (2**31 - 1, 11)]:
+        shape = f"delta\nid\nfile:/somewhere\nk\n{seen}"
+        digest = hashlib.sha256(shape.encode()).hexdigest()[:16]
+        feedback.restore(json.dumps({digest: seen}))
+        assert feedback.rejectReason(shape, "", 1) is None
+        assert digest not in json.loads(feedback.json()), "it was not used here"
+        args = ("d", shape, "10", 1, None, "a join", False, None, unknown(None))
+        source = classes.new("keys.KeySource", *args)
+        feedback.recordBenefit(source, 0.0)
+        assert json.loads(feedback.json())[digest] == stored
+        assert "saved less than 1 %" in feedback.rejectReason(shape, "", 1)
+        feedback.recordBenefit(source, 1.0)
+        assert json.loads(feedback.json())[digest] == 0
+        assert feedback.rejectReason(shape, "", 1) is None
     assert feedback.rejectReason("another", "", 1) is None
-    feedback.restore(json.dumps({digest: 2}))
-    assert digest not in json.loads(feedback.json()), "it was not used here"
-    assert "saved less than 1 %" in feedback.rejectReason(shape, "", 1)
-    assert feedback.rejectReason("another", "", 1) is None
-    assert json.loads(feedback.json())[digest] == 2
 
 
 def _read_store(spark: SparkSession) -> Sequence[WorkloadRecord]:

@@ -115,10 +115,22 @@ def test_midnight_begins_another_record() -> None:
         (DAY + timedelta(1), 1),
     ]
     assert len({each.driver for each in records}) == 1
-    driver.now = 4 * 86_400
-    driver.query(1, DAY + timedelta(4))
+    for days, left in [(4, 3), (40, 1)]:  # the store is not only this driver's
+        driver.now = days * 86_400
+        driver.query(1, DAY + timedelta(days))
+        driver.writer.write()
+        assert len(driver.records()) == left
+    assert driver.records()[0].day == DAY + timedelta(40)
+
+
+def test_a_wrong_clock_deletes_nothing_of_others() -> None:
+    driver = Driver()
+    other = WorkloadRecord(driver="f" * 16, day=DAY)
+    driver.store.record_workload(other, oldest=DAY)
+    driver.now = 3_650 * 86_400
+    driver.query(1, DAY + timedelta(3_650))
     driver.writer.write()
-    assert [each.day for each in driver.records()] == [DAY + timedelta(4)]
+    assert driver.records() == [other]  # and one in ten years
 
 
 @pytest.mark.parametrize("error", [StoreError("read only"), NoStore("none"), AttributeError("old")])
@@ -178,6 +190,12 @@ def test_joins_of_other_drivers() -> None:
         driver.store.record_workload(other, oldest=DAY - timedelta(99))
     driver.writer.restore()
     assert driver.restored == {ours: 3, theirs: 2}
+    for number in range(100, 160):
+        other = WorkloadRecord(driver=f"{number:016x}", day=DAY)
+        driver.store.record_workload(other, oldest=DAY - timedelta(99))
+    driver.restored.clear()
+    driver.writer.restore()
+    assert theirs not in driver.restored, "it reads the newest records only"
     silent = Driver(workload=False)
     silent.store = driver.store
     silent.writer.restore()

@@ -16,8 +16,8 @@ import rewrite.jvm.bridge.RecentMap;
  * Remembers what the keys of joins pruned, by the shape of the lookup: table, column, filtering
  * side, conditions.
  *
- * <p>Python stores how often the last lookups of a shape pruned too little, so that a driver begins
- * with what others saw.
+ * <p>Python stores how often the last lookups of a shape pruned too little. The first query of
+ * another driver tries nevertheless; if that prunes too little again, the pauses go on from there.
  *
  * <p>A shape that pruned too little is not used in the next query, then in the next three, then
  * seven, at last in ten: data and conditions change. If keys split what Spark reads once, a try may
@@ -31,6 +31,7 @@ public final class PruningFeedback {
   private static final double MIN_BENEFIT = 0.01;
   private static final int CAPACITY = 10_000;
   private static final int STORED = 256;
+  private static final int MAX_RESTORED = 10; // the longest pause
   private static final int DIGEST = 8; // bytes
 
   private final Map<String, Outcome> outcomes = new RecentMap<>(CAPACITY);
@@ -79,6 +80,7 @@ public final class PruningFeedback {
     } else if (outcome.isOtherQuery(source.query().get())) { // each part of a query reports
       outcome.useless++;
     }
+    outcome.isMeasured = true;
     outcome.lastUse = source.query();
     outcome.rejected = 0;
     outcome.failure = null;
@@ -98,7 +100,8 @@ public final class PruningFeedback {
     Integer useless = outcome != null || others.isEmpty() ? null : others.remove(digest(shape));
     if (useless == null) return outcome;
     outcome = findOrAdd(shape);
-    outcome.useless = useless;
+    outcome.useless = Math.max(0, Math.min(useless, MAX_RESTORED));
+    outcome.rejected = MAX_PAUSE_OF_COPIES; // no pause before the first query
     return outcome;
   }
 
@@ -107,12 +110,13 @@ public final class PruningFeedback {
   }
 
   /** Return how many of the last lookups of each shape pruned too little, as JSON, by the digest of
-      the shape: those used last. */
+      the shape: those used last, without what only other drivers saw. */
   public synchronized String json() {
     Map<String, Integer> out = new HashMap<>();
     int rest = outcomes.size();
     for (Map.Entry<String, Outcome> each : outcomes.entrySet()) {
-      if (rest-- <= STORED) out.put(digest(each.getKey()), each.getValue().useless);
+      if (rest-- > STORED || !each.getValue().isMeasured) continue;
+      out.put(digest(each.getKey()), each.getValue().useless);
     }
     return Json.write(out);
   }
@@ -143,6 +147,7 @@ public final class PruningFeedback {
   private static final class Outcome {
     private int useless;
     private int rejected;
+    private boolean isMeasured;
     private String failure;
     private String failureOverhead;
     private long failureEnds;

@@ -21,7 +21,14 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
-from skipping.model.workload import LONGEST, WorkloadRecord, parse_records, select_keys
+from skipping.model.workload import (
+    LONGEST,
+    MOST_RECORDS,
+    WorkloadRecord,
+    list_old_keys,
+    parse_records,
+    select_keys,
+)
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, sketches
 from skipping.stores.fields import KEPT
@@ -256,25 +263,30 @@ class FolderStore(RecordStore[IndexRow]):
         self._objects.replace(log.workload_name(record.key), record.to_json().encode())
         if self._cleaned != record.day:  # listing costs as much as writing
             listed = [each.name for each in self._objects.list(log.WORKLOAD)]
-            first = oldest.isoformat()
-            old = [name for name in listed if (key := log.workload_key(name)) and key < first]
-            if old:
+            keys = {name: key for name in listed if (key := log.workload_key(name))}
+            expired = set(list_old_keys(keys.values(), record, oldest))
+            if old := [name for name, key in keys.items() if key in expired]:
                 self._objects.delete(old)
             self._cleaned = record.day
         return True
 
     def workload(
-        self, *, since: date, until: date, timeout: float | None = None
+        self,
+        *,
+        since: date,
+        until: date,
+        most: int = MOST_RECORDS,
+        timeout: float | None = None,
     ) -> Sequence[WorkloadRecord]:
         self._follower.refresh(timeout)
-        return self._run("read", lambda: self._read_workload(since, until), timeout)
+        return self._run("read", lambda: self._read_workload(since, until, most), timeout)
 
-    def _read_workload(self, since: date, until: date) -> Sequence[WorkloadRecord]:
+    def _read_workload(self, since: date, until: date, most: int) -> Sequence[WorkloadRecord]:
         listed = (each for each in self._objects.list(log.WORKLOAD) if each.size <= LONGEST)
         keys = {log.workload_key(each.name) for each in listed if each.name.endswith(".json")}
         names = [
             log.workload_name(key)
-            for key in select_keys(filter(None, keys), since=since, until=until)
+            for key in select_keys(filter(None, keys), since=since, until=until, most=most)
         ]
         found = get_all(self._objects, dict.fromkeys(names, LONGEST))
         return parse_records(

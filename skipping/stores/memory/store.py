@@ -21,7 +21,13 @@ from providers.errors import StoreError
 from providers.evaluate import find_prunable_rows
 from providers.index_predicate import BitsSet, Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
-from skipping.model.workload import WorkloadRecord, parse_records, select_keys
+from skipping.model.workload import (
+    MOST_RECORDS,
+    WorkloadRecord,
+    list_old_keys,
+    parse_records,
+    select_keys,
+)
 from skipping.stores import IDENTITY, Catalogue, Generation, OnProgress, find_identities
 from skipping.stores.entries import can_answer, check_entries, compact, is_scalar, take_rows
 from skipping.stores.epochs import next_generation
@@ -231,15 +237,22 @@ class MemoryStore(RecordStore[IndexState]):
         self, record: WorkloadRecord, *, oldest: date, timeout: float | None = None
     ) -> None:
         with self._lock:
-            kept = {k: v for k, v in self._workload.items() if k >= oldest.isoformat()}
+            expired = set(list_old_keys(self._workload, record, oldest))
+            kept = {k: v for k, v in self._workload.items() if k not in expired}
             self._workload = {**kept, record.key: record.to_json()}
 
     def workload(
-        self, *, since: date, until: date, timeout: float | None = None
+        self,
+        *,
+        since: date,
+        until: date,
+        most: int = MOST_RECORDS,
+        timeout: float | None = None,
     ) -> Sequence[WorkloadRecord]:
         with self._lock:
             found = self._workload
-        return parse_records((k, found[k]) for k in select_keys(found, since=since, until=until))
+        keys = select_keys(found, since=since, until=until, most=most)
+        return parse_records((key, found[key]) for key in keys)
 
     def _read(self, index: IndexId, *, timeout: float | None = None) -> IndexState:
         with self._lock:

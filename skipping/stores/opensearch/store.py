@@ -22,7 +22,7 @@ from pyroaring import BitMap
 from providers.errors import StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
-from skipping.model.workload import WorkloadRecord
+from skipping.model.workload import MOST_RECORDS, WorkloadRecord
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries, declare_fields
 from skipping.stores.fields import KEPT, Fields
@@ -260,10 +260,15 @@ class OpenSearchStore(RecordStore[RegistryRecord]):
 
     @_raise_store_errors
     def workload(
-        self, *, since: date, until: date, timeout: float | None = None
+        self,
+        *,
+        since: date,
+        until: date,
+        most: int = MOST_RECORDS,
+        timeout: float | None = None,
     ) -> Sequence[WorkloadRecord]:
         self._registry.list_records(timeout=timeout)
-        return self._workload.read(since, until, timeout)
+        return self._workload.read(since, until, most, timeout)
 
     def _entries(self, record: RegistryRecord) -> Entries:
         return Entries(self._client, record)

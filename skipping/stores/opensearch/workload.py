@@ -9,6 +9,7 @@ from datetime import date
 from skipping.model.workload import (
     MOST_RECORDS,
     WorkloadRecord,
+    list_old_keys,
     parse_records,
     select_keys,
 )
@@ -37,7 +38,7 @@ class WorkloadIndex:
         self._cleaned: date | None = None
 
     def record(self, record: WorkloadRecord, oldest: date, timeout: float | None) -> None:
-        """Write a document; once a day, delete those from before `oldest`."""
+        """Write a document; once a day, delete those that expired."""
         deadline = self._deadline(timeout)
         if not self._is_created:
             self._create(deadline)
@@ -48,11 +49,15 @@ class WorkloadIndex:
             refresh="true",
         )
         if self._cleaned != record.day:
-            old = self._ids({"lt": oldest.isoformat()}, deadline)
-            self._client.bulk(self._name, [({"delete": {"_id": id}}, None) for id in old])
+            first = oldest.isoformat()
+            ids = [id for op in ("lt", "gte") for id in self._ids({op: first}, deadline)]
+            expired = list_old_keys(ids, record, oldest)
+            self._client.bulk(self._name, [({"delete": {"_id": id}}, None) for id in expired])
             self._cleaned = record.day
 
-    def read(self, since: date, until: date, timeout: float | None) -> Sequence[WorkloadRecord]:
+    def read(
+        self, since: date, until: date, most: int, timeout: float | None
+    ) -> Sequence[WorkloadRecord]:
         """Return the records of some days, the newest first; empty if there is no index."""
         deadline = self._deadline(timeout)
         try:
@@ -61,7 +66,8 @@ class WorkloadIndex:
             if error.status != 404:
                 raise
             return []
-        keys, records = select_keys(ids, since=since, until=until), list[WorkloadRecord]()
+        keys = select_keys(ids, since=since, until=until, most=most)
+        records: list[WorkloadRecord] = []
         for start in range(0, len(keys), _PAGE):
             some = keys[start : start + _PAGE]
             answer = self._client.search(
@@ -71,7 +77,8 @@ class WorkloadIndex:
                 most=limits.DOCUMENTS,
             )
             found = {
-                hit.get("_id"): hit.get("_source", {}).get("data") for hit in answer["hits"]["hits"]
+                hit.get("_id"): (hit.get("_source") or {}).get("data")
+                for hit in answer["hits"]["hits"]
             }
             records += parse_records((key, found.get(key)) for key in some)
         return records

@@ -22,7 +22,13 @@ from pyroaring import BitMap
 from providers.errors import Damaged, StoreError
 from providers.index_predicate import Test
 from skipping.model.definition import Definition, IndexId, Revision, TableId, Versioned
-from skipping.model.workload import LONGEST, MOST_RECORDS, WorkloadRecord, parse_records
+from skipping.model.workload import (
+    LONGEST,
+    MOST_RECORDS,
+    WorkloadRecord,
+    list_old_keys,
+    parse_records,
+)
 from skipping.progress import progress
 from skipping.stores import Catalogue, Generation, OnProgress
 from skipping.stores.entries import check_entries
@@ -250,14 +256,23 @@ class SqliteStore(RecordStore[IndexRow]):
     ) -> None:
         row = record.key, record.to_json()
         with self._writing(wait=timeout) as connection:
-            connection.execute("DELETE FROM workload WHERE name < ?", (oldest.isoformat(),))
+            names = connection.execute("SELECT name FROM workload LIMIT 100000").fetchall()
+            expired = list_old_keys((name for (name,) in names), record, oldest)
+            connection.executemany(
+                "DELETE FROM workload WHERE name = ?", ((name,) for name in expired)
+            )
             connection.execute("INSERT OR REPLACE INTO workload (name, data) VALUES (?, ?)", row)
 
     def workload(
-        self, *, since: date, until: date, timeout: float | None = None
+        self,
+        *,
+        since: date,
+        until: date,
+        most: int = MOST_RECORDS,
+        timeout: float | None = None,
     ) -> Sequence[WorkloadRecord]:
         # "." is the character after "-", which follows the day in a key.
-        bounds = since.isoformat(), f"{until.isoformat()}.", LONGEST, MOST_RECORDS
+        bounds = since.isoformat(), f"{until.isoformat()}.", LONGEST, most
         with self._open(timeout) as connection:
             rows = connection.execute(
                 "SELECT name, data FROM workload WHERE name >= ? AND name < ? "

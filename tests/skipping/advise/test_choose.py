@@ -24,7 +24,7 @@ from skipping.advise.history import (
     RecordedPredicate,
     attribute_to_columns,
 )
-from skipping.advise.recommend import ColumnAdvice, advise, recommend
+from skipping.advise.recommend import ColumnAdvice, KindAdvice, advise, recommend
 from skipping.advise.sample import Sample, measure_file
 from skipping.tables import Columns, PhysicalColumn, TableColumn
 
@@ -148,6 +148,22 @@ class TestRecommend:
         assert choose_types(column, existing=[("c", "MIN_MAX")]) == ["BLOOM_FILTER"]
         size = N * next(k.bytes for k in column.kinds if k.spelling == "BLOOM_FILTER")
         assert choose_types(column, size, [("c", "MIN_MAX")]) == []  # MIN_MAX uses the budget
+        (none,) = recommend([column], N, size, [("c", "MIN_MAX")])
+        assert f"{size:,.0f} bytes do not fit into what is left of the budget" in none.reason
+
+    def test_recommend_counts_an_existing_type_once(self) -> None:
+        """ANALYZE measures VALUE_LIST with two limits, but the index has one list."""
+
+        def make(identity: str, *spellings: str) -> ColumnAdvice:
+            kind = KindAdvice("", (1.0, 1.0), 1.0, 10.0, 0.0, 3, benefit=900.0, saved=0.9)
+            types = tuple(replace(kind, spelling=each) for each in spellings)
+            return ColumnAdvice(
+                identity, identity, "bigint", "", types, None, (5.0, 5), identity=identity
+            )
+
+        listed = make("a", "VALUE_LIST", "VALUE_LIST(10000)")
+        _, other = recommend([listed, make("b", "BLOOM_FILTER")], 1, 20, [("a", "VALUE_LIST")])
+        assert [kind.spelling for kind in other.all_advised] == ["BLOOM_FILTER"]
 
     def test_recommend_names_a_missing_package(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
 
 from providers.errors import StoreError
-from skipping.advise.savings import Saving, compute_savings, estimate, rows_of_savings
+from skipping.advise.savings import MOST_TABLES, Saving, compute_savings, estimate, rows_of_savings
 from skipping.advise.workload import RememberedWorkload, merge_workload
 from skipping.config.settings import Settings
 from skipping.extensions import OwnWorkload
@@ -139,7 +140,7 @@ def test_the_price_of_an_index(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     def fail(*_: object, **__: object) -> None:
         raise StoreError("away")
 
-    monkeypatch.setattr(MemoryStore, "live_definition", fail)
+    monkeypatch.setattr(MemoryStore, "definitions", fail)
     _, local = compute_savings(WORKLOAD, store, SETTINGS)
     assert (local.index_bytes, local.cost, local.files) == (None, None, 70)
 
@@ -152,6 +153,45 @@ def test_the_rows_of_the_statement(store: MemoryStore, by: str | None) -> None:
     assert len(rows) == len(found) > 0
     assert all(len(row) == statement.schema.count(",") + 1 for row in rows)
     assert rows[0][0] == "c.db.t" if by == "day" else "c.db.u"
+
+
+def test_many_tables(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forged records can name any number of tables; the store is read once."""
+    calls = 0
+    read = MemoryStore.definitions
+
+    def count(self: MemoryStore, *, timeout: float | None = None) -> Any:
+        nonlocal calls
+        calls += 1
+        return read(self, timeout=timeout)
+
+    monkeypatch.setattr(MemoryStore, "definitions", count)
+    one = replace(make_counts(LOCAL, "c.db.t"), predicates=())
+    forged = [replace(one, table=replace(LOCAL, id=str(n)), pruned_bytes=n) for n in range(1_100)]
+    workload = RememberedWorkload((record(1, 0, one, *forged),), TODAY)
+    found = compute_savings(workload, store, SETTINGS)
+    assert (len(found), calls) == (MOST_TABLES, 1)
+    assert found[0].bytes == 1_099
+    assert [each.index_bytes for each in found if each.index_bytes] == [store.size("i")]
+
+
+def test_large_sums_are_bigints(store: MemoryStore) -> None:
+    most = 1 << 61
+    leaves = tuple(
+        replace(each, condition=f"{n}", pruned_files=most, pruned_bytes=most)
+        for n, each in enumerate(make_counts(REMOTE, "u").predicates * 20)
+    )
+    large = replace(
+        make_counts(REMOTE, "u"), pruned_files=most, pruned_bytes=most, predicates=leaves
+    )
+    records = tuple(record(n, 0, large) for n in range(3))
+    merged = RememberedWorkload(records, TODAY)
+    (table,) = compute_savings(merged, store, SETTINGS)
+    columns = compute_savings(merged, store, SETTINGS, by="column")
+    assert table.files == (1 << 62) - 1
+    assert {each.column for each in columns} == {"id", "name"}
+    for each in (table, *columns):
+        assert max(each.files, each.bytes, each.requests, each.opened_bytes) < 1 << 63
 
 
 def test_estimates() -> None:
@@ -176,6 +216,14 @@ class TestRemembered:
             ("1", TODAY, 9),
             ("2", TODAY, 5),
         ]
+
+    def test_records_ahead_of_time_hide_no_others(self, store: MemoryStore) -> None:
+        real = record(1, 0, make_counts(LOCAL, "t"))
+        store.record_workload(real, oldest=TODAY)
+        for number in range(1_001):
+            store.record_workload(record(number, -1), oldest=TODAY)
+        merged = _merge(store, OwnWorkload(), retention=7)
+        assert real.key in {each.key for each in merged.records}
 
     def test_a_store_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> None:

@@ -6,19 +6,22 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from providers.errors import NoStore
 from skipping.model.definition import TableId
 from skipping.model.workload import (
+    _LEAST_CHARACTERS,
     LONGEST,
     PredicateWorkload,
     TableWorkload,
     WorkloadRecord,
+    _count_least_characters,
     collect_table,
     merge_records,
     merge_tables,
@@ -102,6 +105,18 @@ def test_records_before_the_retention_are_deleted(store: IndexStore) -> None:
     tomorrow = record(1, DAY + timedelta(1))
     store.record_workload(tomorrow, oldest=DAY - timedelta(5))
     assert [each.day for each in read(store)] == [DAY - timedelta(5), DAY, tomorrow.day]
+    assert list(store.workload(since=DAY - timedelta(9), until=DAY, most=1)) == [record()]
+
+
+def test_a_driver_with_a_wrong_clock_deletes_nothing(store: IndexStore) -> None:
+    store.define(definition(), expect=None)
+    store.record_workload(record(), oldest=DAY)
+    ahead = DAY + timedelta(200)
+    store.record_workload(record(2, ahead), oldest=ahead - timedelta(90))
+    assert read(store, 300) == [record(), record(2, ahead)]
+    later = record(3, ahead + timedelta(1))  # a store may clean once a day
+    store.record_workload(later, oldest=ahead - timedelta(90))
+    assert read(store, 300) == [record(2, ahead), later]
 
 
 def test_a_store_that_does_not_exist_is_not_created(reachable: IndexStore, tmp_path: Path) -> None:
@@ -125,7 +140,7 @@ def test_a_record_of_another_process(reachable: IndexStore, processes: object) -
     assert (leaf.scans, leaf.pruned_scans, leaf.missed_scans, leaf.missed_bytes) == (6, 4, 2, 1_000)
 
 
-def forge(change: Callable[[dict[str, object]], object]) -> str:
+def forge(change: Callable[[dict[str, Any]], object]) -> str:
     data = json.loads(record().to_json())
     change(data)
     return json.dumps(data)
@@ -138,7 +153,7 @@ FORGED = {
     "deeper inside": '{"format": 1, "tables": ' + '{"a":' * 60_000 + "1" + "}" * 60_000 + "}",
     "huge": json.dumps({"format": 1, "x": "y" * LONGEST}),
     "a huge number": record().to_json().replace('"queries": 3', '"queries": 1' + "0" * 5_000),
-    "a large number": record().to_json().replace('"queries": 3', '"queries": ' + str(1 << 60)),
+    "a large number": record().to_json().replace('"queries": 3', '"queries": ' + str(1 << 50)),
     "negative": record().to_json().replace('"queries": 3', '"queries": -3'),
     "NaN": record().to_json().replace('"queries": 3', '"queries": NaN'),
     "infinite": record().to_json().replace('"queries": 3', '"queries": 1e999'),
@@ -159,6 +174,10 @@ FORGED = {
     "a join without a digest": forge(lambda data: data.update(joins={"x": 1})),
     "a negative join": forge(lambda data: data.update(joins={"a" * 16: -1})),
     "many joins": forge(lambda data: data.update(joins={f"{n:016x}": 1 for n in range(257)})),
+    "a table twice": forge(lambda data: data.update(tables=data["tables"] * 2)),
+    "a condition twice": forge(
+        lambda data: data["tables"][0].update(predicates=data["tables"][0]["predicates"] * 2)
+    ),
     "a table id of numbers": record().to_json().replace('"file:/t"', "7"),
 }
 
@@ -189,10 +208,12 @@ def test_forged_objects_in_a_folder(tmp_path: Path) -> None:
     (folder / f"{record(98).key}.json").symlink_to("/etc/passwd")
     assert read(store) == [record()]
     later = FolderStore(ObstoreObjects(f"file://{tmp_path}/shared"), tmp_path / "replica.db")
+    (folder / f"{record(97, DAY + timedelta(9)).key}.json").write_text("{")
     later.record_workload(record(1, DAY + timedelta(9)), oldest=DAY + timedelta(1))
     assert sorted(each.name for each in folder.iterdir()) == [
         f"{record(98).key}.json",  # a link is not ours
         f"{record(1, DAY + timedelta(9)).key}.json",
+        f"{record(97, DAY + timedelta(9)).key}.json",
         "mine.json",
     ]
 
@@ -305,6 +326,44 @@ def test_collecting_leaves_out_what_no_record_can_have() -> None:
     assert [(each.condition, each.scans) for each in table.predicates] == [("a = ?", 2)]
     assert collect_table(T, "t\x1b", {}, []) is None
     assert collect_table(replace(T, root="\x1b"), "t", {}, []) is None
+    assert collect_table(replace(T, root="ftp://u:secret@host/t"), "t", {}, []) is None
+    assert collect_table(replace(T, root="abfss://c@account/t"), "t", {}, []) is not None
+
+
+def test_collecting_cuts_large_counts() -> None:
+    table = collect_table(T, "t", {"bytes": 1 << 60, "queries": 2}, [])
+    assert table is not None
+    assert table.queries == 2
+    large = record(1, DAY, table)
+    assert parse_records([(large.key, large.to_json())]) == [large]
+
+
+@pytest.mark.parametrize("tables", [1, 256])
+def test_a_large_record_is_dumped_at_most_twice(
+    monkeypatch: pytest.MonkeyPatch, tables: int
+) -> None:
+    """The thread that watches the stores writes it once a minute."""
+    dumps, sizes = json.dumps, list[int]()
+
+    def count(data: object) -> str:
+        text = dumps(data)
+        sizes.append(len(text))
+        return text
+
+    monkeypatch.setattr("skipping.model.workload.json.dumps", count)
+    leaves = tuple(replace(LEAF, condition=f"{'x' * 900} {n}", sql="y" * 900) for n in range(64))
+    large = [replace(TABLE, table=replace(T, id=str(n)), predicates=leaves) for n in range(tables)]
+    text = record(1, DAY, *large).to_json()
+    assert len(sizes) <= 2
+    assert sizes[-1] == len(text) > LONGEST / 4
+    assert max(sizes) < 2 * LONGEST
+
+
+def test_the_bound_of_characters_is_one() -> None:
+    empty = PredicateWorkload(condition="", identity="", sql="", computed=True, form="text")
+    table = TableWorkload(table=TableId("", "", ""), name="", predicates=(empty,))
+    assert len(json.dumps(asdict(empty))) >= _LEAST_CHARACTERS
+    assert len(json.dumps(asdict(table))) >= _count_least_characters(table, 1)
 
 
 def test_memory_keeps_it_as_long_as_the_process() -> None:
