@@ -250,7 +250,7 @@ def test_static_joins_of_nulls_and_nan_and_unknown_bounds(spark: SparkSession, f
 def test_static_joins_of_files_with_bounds_and_files_in_partitions(
     spark: SparkSession, format: str
 ) -> None:
-    """The version has as many files with bounds as the scan reads, but not the same ones."""
+    """Two files of the version have bounds, and the scan reads two files: one is another file."""
     rows = "SELECT IF(id = 0, 1, 2) AS k, IF(id = 0, 1, 100) AS x, int(id) AS _f FROM range(2)"
     make_table(spark, "evolved", rows, properties=BOUNDS)
     spark.sql("ALTER TABLE evolved ADD PARTITION FIELD k")
