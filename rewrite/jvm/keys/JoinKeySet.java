@@ -32,6 +32,8 @@ import rewrite.jvm.predicate.PredicateEncoder;
 public final class JoinKeySet implements KeyValues {
   private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
 
+  private static final String NOT_COLLECTED = "Spark did not collect them";
+
   private static final String TOO_MANY_TUPLES = "there are many tuples";
 
   /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
@@ -83,7 +85,7 @@ public final class JoinKeySet implements KeyValues {
     boolean isAside = Conditions.isAside(condition);
     JoinKeySet set = new JoinKeySet(filter, isAside, source);
     if (isAside && set.form == Form.VALUE && !source.isRegistered()) {
-      return new JoinKeySet("it is not known which other rows the command needs");
+      return new JoinKeySet(NOT_COLLECTED); // which other rows the command needs is forgotten
     }
     return source.nonRepeatableReason() == null || set.canCollect()
         ? set
@@ -211,7 +213,7 @@ public final class JoinKeySet implements KeyValues {
   /** Accept keys that Spark collected, if they fit into `maxBytes`; null if it collected none. */
   public void accept(Collection<Object> found, long maxBytes) {
     if (found == null) {
-      reason = "Spark did not collect them";
+      reason = NOT_COLLECTED;
       return;
     }
     KeyBytes bytes = new KeyBytes(filter.child().dataType(), maxBytes);
