@@ -52,7 +52,10 @@ class WorkloadIndex:
             first = oldest.isoformat()
             ids = [id for op in ("lt", "gte") for id in self._ids({op: first}, deadline)]
             expired = list_old_keys(ids, record, oldest)
-            self._client.bulk(self._name, [({"delete": {"_id": id}}, None) for id in expired])
+            if expired:
+                self._client.bulk(self._name, [({"delete": {"_id": id}}, None) for id in expired])
+                left = deadline - time.monotonic()
+                self._client.call("POST", f"/{self._name}/_refresh", timeout=left)
             self._cleaned = record.day
 
     def read(
