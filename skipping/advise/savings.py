@@ -116,6 +116,8 @@ def compute_savings(
         for counted in record.tables:
             since[counted.table] = min(record.day, since.get(counted.table, record.day))
     shown = _choose_tables(workload.records, table)
+    last = max((record.day for record in workload.records), default=workload.since)
+    price = settings.price_storage if _is_remote(store.location) else 0.0
     for day in days:
         records = [each for each in workload.records if day in (None, each.day)]
         for each in merge_tables(records).values():
@@ -126,9 +128,8 @@ def compute_savings(
                 found += _by_column(each, first, settings)
                 continue
             saving = _saving(each, first, settings)
-            count = (max(r.day for r in workload.records) - first).days + 1 if day is None else 1
+            count = (last - first).days + 1 if day is None else 1
             size = sizes.find(each.table)
-            price = settings.price_storage if _is_remote(store.location) else 0.0
             cost = None if size is None else size / 2**30 * price * count / _MONTH
             found.append(replace(saving, day=day, index_bytes=size, cost=cost))
     note = (
