@@ -378,7 +378,7 @@ def test_an_index_that_the_command_cannot_refresh_is_passed_over(
     options = ["--without-spark", "--conf", f"spark.skipping.store={url}"]
     assert main(["refresh", "--all", *options]) == 0
     printed = capsys.readouterr()
-    assert "[1/1] parquet." in printed.out
+    assert "[2/2] parquet." in printed.out
     assert "own.db.t: PyIceberg is not configured for the catalog own" in printed.err
 
 
