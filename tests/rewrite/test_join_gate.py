@@ -60,6 +60,11 @@ def test_a_partition_column_is_sparks_own(spark: SparkSession) -> None:
     scan = scan_of(same_rows(spark, joined("name = 3", "gated_parts")), "gated_parts")
     assert "k is a partition column, and pruned by Spark" in str(scan)
     assert scan.opened == 10
+    first = (
+        "SELECT f.id FROM gated_parts f JOIN (SELECT k FROM dimg ORDER BY name LIMIT 3) USING (k)"
+    )
+    scan = scan_of(same_rows(spark, first), "gated_parts")
+    assert "a LIMIT or a sample, and partitions get their keys first" in str(scan)
     spark.sql("DROP SKIPPING INDEX ON gated_parts")
     spark.sql("DROP TABLE gated_parts")
 

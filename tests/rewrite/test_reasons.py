@@ -85,8 +85,8 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         {},
     ),
     "a dimension that is limited": (
-        "SELECT f.id FROM why f JOIN (SELECT k FROM whose WHERE name = 'n3' ORDER BY k"
-        " LIMIT 3) d ON f.k = d.k",
+        "SELECT f.id FROM why f JOIN (SELECT k FROM whose WHERE name = 'n3' LIMIT 3) d"
+        " ON f.k = d.k",
         "the dimension has a LIMIT or a sample, and may have other rows when read again",
         SMJ,
     ),

@@ -13,6 +13,8 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.internal.SQLConf;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
@@ -55,6 +57,14 @@ record FilteringSide(
   /** Return what may give other rows when it is computed again, or null. */
   String nonRepeatableReason() {
     return Repeatability.nonRepeatableReason(plan, needsExactRows);
+  }
+
+  /** Whether non-repeatable rows may come from the shuffle of the join: the first rows of an order,
+      which Spark finds without another shuffle. */
+  boolean hasOwnShuffle() {
+    SQLConf conf = SQLConf$.MODULE$.get();
+    return keys instanceof JoinKeys.EqualKeys && conf.adaptiveExecutionEnabled()
+        && conf.exchangeReuseEnabled() && Repeatability.isTop(plan);
   }
 
   /** Return why its keys cannot be collected, or null. */

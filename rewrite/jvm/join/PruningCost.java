@@ -10,7 +10,6 @@ import rewrite.jvm.keys.KeySource;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
-import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ReportedSize;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -101,9 +100,8 @@ final class PruningCost {
           + " parts";
     }
     String nonRepeatable = side.nonRepeatableReason();
-    if (nonRepeatable != null && (source instanceof ConnectorSource || isPartition())) {
-      return "the dimension has " + nonRepeatable
-          + ", and partitions and connectors get their keys first";
+    if (nonRepeatable != null && isPartition()) {
+      return "the dimension has " + nonRepeatable + ", and partitions get their keys first";
     }
     if (onlyInBroadcast(side) && !side.isBroadcast()) return rejectReread(side, nonRepeatable);
     return rejectReasonOfFeedback(side, copies);
@@ -130,12 +128,17 @@ final class PruningCost {
 
   /** Return the dynamic pruning expression; registers its source. */
   Expression createFilter(FilteringSide side, int copies) {
-    KeySource source =
+    String nonRepeatable = side.nonRepeatableReason();
+    KeySource origin =
         KeySource.of(
-            side.name(), shape(side, copies), overhead(side), copies, side.nonRepeatableReason(),
-            side.join(), side.isBroadcast());
-    return side.keys()
-        .createFilter(key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
+            side.name(), shape(side, copies), overhead(side), copies, nonRepeatable, side.join(),
+            side.isBroadcast());
+    Expression filter =
+        side.keys()
+            .createFilter(
+                key, side.plan(), context.registry().register(origin), onlyInBroadcast(side));
+    // Spark must not use the keys before it is known that the join reads the same rows.
+    return nonRepeatable == null ? filter : Conditions.setAside(filter);
   }
 
   private static String overhead(FilteringSide side) {
@@ -145,12 +148,14 @@ final class PruningCost {
   /**
    * Whether keys are used only if Spark broadcasts the side anyway.
    *
-   * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the benefit.
-   * The conditions of both tables count. A stream is read once.
+   * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the
+   * benefit. The conditions of both tables count. A stream is read once, and non-repeatable rows
+   * come from the shuffle of the join at best.
    */
   private boolean onlyInBroadcast(FilteringSide side) {
     if (Repeatability.expensiveReason(side.plan()) != null) return true;
-    if (side.nonRepeatableReason() != null || side.plan().isStreaming()) return true;
+    if (side.plan().isStreaming()) return true;
+    if (side.nonRepeatableReason() != null) return !side.hasOwnShuffle();
     SideCost cost = new SideCost(side);
     if (cost.isCheap()) return false;
     boolean isExpensive = !hasBenefit(cost.overhead(), source.bytes());

@@ -50,10 +50,13 @@ public final class JoinKeySet implements KeyValues {
   private boolean keepsRows;
   private KeyCollection collection;
 
-  private JoinKeySet(InSubqueryExec filter, boolean isAside, KeySource source) {
+  private JoinKeySet(InSubqueryExec filter, KeySource source) {
     this.filter = filter;
     this.source = source;
-    this.form = !isAside ? Form.VALUE : TupleRow.isRow(filter.child()) ? Form.TUPLE : Form.RANGE;
+    this.form =
+        TupleRow.isRow(filter.child()) ? Form.TUPLE
+        : filter.child().dataType() instanceof StructType ? Form.RANGE
+        : Form.VALUE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
@@ -75,11 +78,16 @@ public final class JoinKeySet implements KeyValues {
       return new JoinKeySet(
           "Spark does not broadcast it, and reading it a second time costs too much");
     }
-    KeySource source = registry.find(filter.exprId());
-    JoinKeySet set = new JoinKeySet(filter, Conditions.isAside(condition), source);
-    return source.nonRepeatableReason() == null || set.canCollect()
-        ? set
-        : new JoinKeySet(set.describeOtherRows());
+    JoinKeySet set = new JoinKeySet(filter, registry.find(filter.exprId()));
+    // Before 4.1, Spark gives the expression another id if it has no adaptive execution.
+    boolean isNonRepeatable =
+        set.isNonRepeatable() || Conditions.isAside(condition) && set.form == Form.VALUE;
+    return !isNonRepeatable || set.canCollect() ? set : new JoinKeySet(set.describeOtherRows());
+  }
+
+  /** Whether only the join's own broadcast or shuffle has the rows that it reads. */
+  private boolean isNonRepeatable() {
+    return source.nonRepeatableReason() != null;
   }
 
   /** Whether both are columns of the same rows: of one broadcast, that of one join. */
@@ -88,15 +96,15 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private String describeOtherRows() {
-    return "the dimension has " + source.nonRepeatableReason()
-        + ", and no join in the scan's own stage has these rows";
+    String what = isNonRepeatable() ? source.nonRepeatableReason() : "rows that may be others";
+    return "the dimension has " + what + ", and no join in the scan's own stage has these rows";
   }
 
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
-      broadcast. The scan is in the plan `stage`. */
-  public void discardUnlessSameBroadcast(SparkPlan stage, SparkPlan scan) {
-    if (source.nonRepeatableReason() == null || !isAvailable()) return;
-    if (isBroadcast() && broadcast().isJoined(stage, scan)) return;
+      broadcast, or its shuffle is the only one. The scan is in the plan `stage`. */
+  public void discardOtherRows(SparkPlan stage, SparkPlan scan) {
+    if (!isNonRepeatable() || !isAvailable()) return;
+    if (!isBroadcast() || broadcast().isJoined(stage, scan)) return;
     keys = null;
     original = null;
     reason = describeOtherRows();
@@ -227,7 +235,9 @@ public final class JoinKeySet implements KeyValues {
     patience.begin();
     try {
       for (JoinKeySet set : running) {
-        set.collection = new KeyCollection(set.filter, set.maxKeys(composites), client);
+        set.collection =
+            new KeyCollection(
+                set.filter, set.maxKeys(composites), set.isNonRepeatable(), client);
       }
       for (JoinKeySet set : running) {
         set.await(set.maxKeys(composites), patience);
@@ -251,8 +261,11 @@ public final class JoinKeySet implements KeyValues {
     try {
       hasFailed = true;
       Collection<Object> found = collection.await(patience);
-      hasFailed = found == null;
-      if (found == null) {
+      boolean isOther = isNonRepeatable() && !isBroadcast() && !collection.isUnited();
+      hasFailed = found == null && !isOther;
+      if (isOther) {
+        reason = describeOtherRows();
+      } else if (found == null) {
         reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
       } else {
         store(found);

@@ -23,6 +23,7 @@ import rewrite.jvm.shims.Sessions;
 final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Object>> {
   private final InSubqueryExec filter;
   private final int maxKeys;
+  private final boolean onlyShared;
   private final long maxBytes;
   private final String tag = "skipping-keys-" + UUID.randomUUID();
   private final long began = System.nanoTime();
@@ -32,11 +33,14 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
   private Thread thread;
   private boolean isStopped;
   private volatile boolean isShared;
+  private volatile boolean isUnited;
 
-  /** Begin to collect at most `maxKeys` keys. */
-  KeyCollection(InSubqueryExec filter, int maxKeys, IndexClient client) {
+  /** Begin to collect at most `maxKeys` keys. If `onlyShared`, they are not read from files again,
+      but from a broadcast, or from a shuffle of the query if `isUnited`. */
+  KeyCollection(InSubqueryExec filter, int maxKeys, boolean onlyShared, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
+    this.onlyShared = onlyShared;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
@@ -56,6 +60,11 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
   /** Whether the keys come from a shuffle of the query, or from a broadcast of Comet. */
   boolean isShared() {
     return isShared;
+  }
+
+  /** Whether no other shuffle of the query has rows of the filtering side. */
+  boolean isUnited() {
+    return isUnited;
   }
 
   /** Run on the thread that collects. */
@@ -109,9 +118,15 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
       return choose(true) ? fit(subquery.executeCollect(), type) : null;
     }
     SparkPlan own = subquery.children().head();
-    SparkPlan shared = SharedShuffle.of(own);
+    SharedShuffle shared = SharedShuffle.of(own);
+    if (onlyShared && (shared == null || !shared.isOnlySource())) return List.of(); // not united
     if (!choose(shared != null)) return null;
-    SparkPlan plan = shared == null ? own : shared;
+    Collection<Object> keys = take(shared == null ? own : shared.plan(), type);
+    isUnited = onlyShared && shared.unite();
+    return keys;
+  }
+
+  private Collection<Object> take(SparkPlan plan, DataType type) {
     int most = Math.min(maxKeys, KeyBytes.maxKeys(type, maxBytes));
     if (maxBytes > 0 && KeyBytes.varies(type)) {
       List<Object> keys = KeyBytes.fetch(plan, type, most, maxBytes);
