@@ -75,7 +75,9 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     sessionTags.forEach(session.sparkContext()::addJobTag);
     try {
       BroadcastKeys broadcast = BroadcastKeys.of(filter);
-      return broadcast == null ? compute() : read(broadcast);
+      if (broadcast == null) return compute();
+      broadcast.unite();
+      return read(broadcast);
     } finally {
       end();
       session.sparkContext().removeJobTag(tag);
@@ -121,6 +123,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     SharedShuffle shared = SharedShuffle.of(own);
     if (onlyShared && (shared == null || !shared.isOnlySource())) return List.of(); // not united
     if (!choose(shared != null)) return null;
+    if (shared != null) shared.unite();
     Collection<Object> keys = take(shared == null ? own : shared.plan(), type);
     isUnited = onlyShared && shared.unite();
     return keys;

@@ -7,8 +7,6 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.ExecSubqueryExpression;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
-import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
-import org.apache.spark.sql.execution.adaptive.ShuffleQueryStageExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.exchange.Exchange;
@@ -119,20 +117,8 @@ record SharedShuffle(
         || !(e instanceof DynamicPruningExpression) && e.children().exists(SharedShuffle::hasSubquery);
   }
 
-  /** Make this shuffle the only one of the query with these rows, now and later, after the keys were
-      collected; false if there is another one. */
+  /** Make this shuffle the only one of the query with these rows; whether it has begun, and is. */
   boolean unite() {
-    SparkPlan form = exchange.canonicalized();
-    ShuffleQueryStageExec found = null;
-    for (ExchangeQueryStageExec each : ScalaInterop.asJava(plan.context().stageCache().values())) {
-      if (!(each instanceof ShuffleQueryStageExec stage) || !stage.canonicalized().equals(form)) {
-        continue;
-      }
-      if (found != null && found.shuffle() != stage.shuffle()) return false;
-      found = stage;
-    }
-    // Adaptive execution looks an exchange up in this form before it makes a stage of it.
-    if (found != null) plan.context().stageCache().putIfAbsent(form, found);
-    return found != null;
+    return EqualStages.unite(plan.context(), exchange);
   }
 }

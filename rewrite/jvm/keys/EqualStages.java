@@ -1,0 +1,31 @@
+package rewrite.jvm.keys;
+
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveExecutionContext;
+import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
+import rewrite.jvm.bridge.ScalaInterop;
+
+/**
+ * The stages of adaptive execution for equal exchanges of one query.
+ *
+ * <p>Adaptive execution computes equal exchanges once, but compares them after their scans were
+ * pruned: scans that an order prunes are never equal.
+ */
+final class EqualStages {
+  private EqualStages() {}
+
+  /** Let an exchange, and those equal to it, be the stage that has begun for one of them; whether
+      there is one, and no other. */
+  static boolean unite(AdaptiveExecutionContext context, SparkPlan exchange) {
+    SparkPlan form = exchange.canonicalized();
+    ExchangeQueryStageExec found = null;
+    for (ExchangeQueryStageExec stage : ScalaInterop.asJava(context.stageCache().values())) {
+      if (stage == found || !stage.canonicalized().equals(form)) continue;
+      if (found != null) return false;
+      found = stage;
+    }
+    // Adaptive execution looks an exchange up in this form before it makes a stage of it.
+    if (found != null) context.stageCache().putIfAbsent(form, found);
+    return found != null;
+  }
+}
