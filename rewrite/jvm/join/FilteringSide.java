@@ -59,12 +59,12 @@ record FilteringSide(
     return Repeatability.nonRepeatableReason(plan, needsExactRows);
   }
 
-  /** Whether non-repeatable rows may come from the shuffle of the join: the first rows of an order,
-      which Spark finds without another shuffle. */
-  boolean hasOwnShuffle() {
+  /** Whether keys may come from a shuffle of the join: adaptive execution computes equal exchanges
+      once. */
+  boolean canBeShuffled() {
     SQLConf conf = SQLConf$.MODULE$.get();
-    return keys instanceof JoinKeys.EqualKeys && conf.adaptiveExecutionEnabled()
-        && conf.exchangeReuseEnabled() && Repeatability.isTop(plan);
+    return keys instanceof JoinKeys.EqualKeys && !plan.isStreaming()
+        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled();
   }
 
   /** Return why its keys cannot be collected, or null. */

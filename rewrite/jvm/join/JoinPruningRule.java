@@ -146,9 +146,17 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       if (keys.isEmpty()) noteNotIn(join);
       // The larger side first: the smaller one is the filtering side.
       boolean isLeft = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
-      Join pruned = pruneSide(join, keys, isLeft);
-      if (pruned == null) pruned = pruneSide(join, keys, !isLeft);
-      if (pruned != null) return pruned;
+      List<Expression> postponed = new ArrayList<>();
+      for (boolean each : List.of(isLeft, !isLeft)) {
+        Join pruned = pruneSide(join, keys, each, postponed);
+        if (pruned == null) continue;
+        return postponed.isEmpty() ? pruned : pruneSide(join, keys, each, null);
+      }
+      if (!postponed.isEmpty()) {
+        Join pruned = pruneSide(join, keys, isLeft, null);
+        if (pruned == null) pruned = pruneSide(join, keys, !isLeft, null);
+        if (pruned != null) return pruned;
+      }
       // Spark takes the size of given rows for infinite: then the other side is the pruning side.
       if (!noteReasons(join, keys, isLeft)) noteReasons(join, keys, !isLeft);
       return join;
@@ -160,7 +168,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       for (OrKeys.UnitedKeys found : OrKeys.of(filter)) {
         FilteringSide side = found.candidate().side();
         Expression key = found.candidate().pruningKey();
-        KeyPushdown pushdown = pushdown(child);
+        KeyPushdown pushdown = pushdown(child, null);
         String reason = new SideCost(side).rejectReason(PlanSize.bytes(child));
         if (reason != null) {
           pushdown.note(child, key, reason);
@@ -193,7 +201,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     private void noteNotIn(Join join) {
       var keys = ExtractSingleColumnNullAwareAntiJoin$.MODULE$.unapply(join);
       if (keys.isEmpty()) return;
-      pushdown(join.left())
+      pushdown(join.left(), null)
           .note(join.left(), keys.get()._1().head(), "NOT IN keeps rows without a partner");
     }
 
@@ -204,17 +212,19 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       boolean isNoted = false;
       for (Candidate candidate : findEqual(join, keys, isLeft)) {
         String reason = new SideCost(candidate.side()).rejectReason(PlanSize.bytes(plan));
-        if (reason != null) isNoted |= pushdown(plan).note(plan, candidate.pruningKey(), reason);
+        if (reason != null) isNoted |= pushdown(plan, null).note(plan, candidate.pruningKey(), reason);
       }
       return isNoted;
     }
 
-    private KeyPushdown pushdown(LogicalPlan pruningSide) {
-      return new KeyPushdown(context, copies, pruningSide);
+    private KeyPushdown pushdown(LogicalPlan pruningSide, List<Expression> postponed) {
+      return new KeyPushdown(context, copies, pruningSide, postponed);
     }
 
-    /** Return the join with keys on the scans of one side; null if there are no keys. */
-    private Join pruneSide(Join join, EquiKeys keys, boolean isLeft) {
+    /** Return the join with keys on the scans of one side; null if there are no keys. For `postponed`
+        see KeyPushdown. */
+    private Join pruneSide(
+        Join join, EquiKeys keys, boolean isLeft, List<Expression> postponed) {
       JoinType type = join.joinType();
       LogicalPlan plan = isLeft ? join.left() : join.right();
       List<Candidate> candidates = findEqual(join, keys, isLeft);
@@ -225,7 +235,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
         FilteringSide side = candidate.side();
         if (new SideCost(side).rejectReason(PlanSize.bytes(plan)) != null) continue;
         if (JoinTypes.keepsPartnerless(type)) side = side.requireExactRows();
-        KeyPushdown pushdown = pushdown(plan);
+        KeyPushdown pushdown = pushdown(plan, postponed);
         if (JoinTypes.canLose(type, isLeft)) {
           // In a MERGE that only inserts, a command looks for rows, but the table has no mark.
           KeyPushdown.Result result = pushdown.push(plan, key, side, type == LeftAnti$.MODULE$);

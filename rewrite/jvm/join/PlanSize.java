@@ -23,6 +23,13 @@ final class PlanSize {
         .reduce(BigInteger.ZERO, BigInteger::add);
   }
 
+  /** Whether Spark knows the size of no table of a plan: of rows of an RDD, and databases. */
+  static boolean isUnknown(LogicalPlan plan) {
+    BigInteger unknown = BigInteger.valueOf(SQLConf$.MODULE$.get().defaultSizeInBytes());
+    return ScalaInterop.asJava(plan.collectLeaves()).stream()
+        .allMatch(leaf -> ReportedSize.allBytes(leaf).compareTo(unknown) >= 0);
+  }
+
   static BigInteger estimate(LogicalPlan plan) {
     return plan.stats().sizeInBytes().bigInteger();
   }

@@ -103,7 +103,9 @@ final class PruningCost {
     if (nonRepeatable != null && isPartition()) {
       return "the dimension has " + nonRepeatable + ", and partitions get their keys first";
     }
-    if (onlyInBroadcast(side) && !side.isBroadcast()) return rejectReread(side, nonRepeatable);
+    if (!fromShuffle(side) && isOnlyShuffled(side)) {
+      return rejectReread(side, nonRepeatable);
+    }
     return rejectReasonOfFeedback(side, copies);
   }
 
@@ -133,29 +135,40 @@ final class PruningCost {
         KeySource.of(
             side.name(), shape(side, copies), overhead(side), copies, nonRepeatable, side.join(),
             side.isBroadcast());
+    boolean isShared = isOnlyShared(side);
+    boolean canBeShuffled = isShared && fromShuffle(side);
     Expression filter =
         side.keys()
             .createFilter(
-                key, side.plan(), context.registry().register(origin), onlyInBroadcast(side));
-    // Spark must not use the keys before it is known that the join reads the same rows.
-    return nonRepeatable == null ? filter : Conditions.setAside(filter);
+                key, side.plan(), context.registry().register(origin), isShared && !canBeShuffled);
+    // Spark must not run the side again, nor use keys of other rows than those that the join reads.
+    return canBeShuffled || nonRepeatable != null ? Conditions.setAside(filter) : filter;
   }
 
   private static String overhead(FilteringSide side) {
     return String.valueOf(new SideCost(side).overhead());
   }
 
+  /** Whether only a shuffle of the query may have the keys of a side. */
+  boolean isOnlyShuffled(FilteringSide side) {
+    return !side.isBroadcast() && isOnlyShared(side);
+  }
+
+  /** Whether keys that only an exchange of the query has may come from a shuffle. Spark itself
+      computes the keys of partitions. */
+  private boolean fromShuffle(FilteringSide side) {
+    return side.canBeShuffled() && !isPartition();
+  }
+
   /**
-   * Whether keys are used only if Spark broadcasts the side anyway.
+   * Whether keys are used only if an exchange of the query has them anyway.
    *
-   * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the
-   * benefit. The conditions of both tables count. A stream is read once, and non-repeatable rows
-   * come from the shuffle of the join at best.
+   * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the benefit.
+   * The conditions of both tables count. A stream is read once.
    */
-  private boolean onlyInBroadcast(FilteringSide side) {
+  private boolean isOnlyShared(FilteringSide side) {
     if (Repeatability.expensiveReason(side.plan()) != null) return true;
-    if (side.plan().isStreaming()) return true;
-    if (side.nonRepeatableReason() != null) return !side.hasOwnShuffle();
+    if (side.nonRepeatableReason() != null || side.plan().isStreaming()) return true;
     SideCost cost = new SideCost(side);
     if (cost.isCheap()) return false;
     boolean isExpensive = !hasBenefit(cost.overhead(), source.bytes());

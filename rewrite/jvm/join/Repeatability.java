@@ -29,7 +29,6 @@ import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.Range;
 import org.apache.spark.sql.catalyst.plans.logical.Sample;
 import org.apache.spark.sql.catalyst.plans.logical.ScriptTransformation;
-import org.apache.spark.sql.catalyst.plans.logical.Sort;
 import org.apache.spark.sql.catalyst.plans.logical.Tail;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
 import org.apache.spark.sql.execution.LogicalRDD;
@@ -82,14 +81,6 @@ final class Repeatability {
   static boolean isLimit(LogicalPlan plan) {
     return plan instanceof GlobalLimit || plan instanceof LocalLimit || plan instanceof Offset
         || plan instanceof Tail || plan instanceof Sample;
-  }
-
-  /** Whether a plan has the first rows of an order. */
-  static boolean isTop(LogicalPlan plan) {
-    LogicalPlan top = plan;
-    while (top instanceof Project || top instanceof Filter) top = top.children().head();
-    return top instanceof GlobalLimit && top.children().head() instanceof LocalLimit local
-        && local.child().exists(Sort.class::isInstance);
   }
 
   /** Whether a plan has nothing random, nor have the plans of its caches: an evicted cache is

@@ -14,18 +14,18 @@ import rewrite.jvm.bridge.ScalaInterop;
 final class EqualStages {
   private EqualStages() {}
 
-  /** Let an exchange, and those equal to it, be the stage that has begun for one of them; whether
-      there is one, and no other. */
-  static boolean unite(AdaptiveExecutionContext context, SparkPlan exchange) {
+  /** Let an exchange, and those equal to it, be the stage that has begun for one of them, and return
+      it; null if none has begun, or several have. */
+  static ExchangeQueryStageExec unite(AdaptiveExecutionContext context, SparkPlan exchange) {
     SparkPlan form = exchange.canonicalized();
     ExchangeQueryStageExec found = null;
     for (ExchangeQueryStageExec stage : ScalaInterop.asJava(context.stageCache().values())) {
       if (stage == found || !stage.canonicalized().equals(form)) continue;
-      if (found != null) return false;
+      if (found != null) return null;
       found = stage;
     }
     // Adaptive execution looks an exchange up in this form before it makes a stage of it.
     if (found != null) context.stageCache().putIfAbsent(form, found);
-    return found != null;
+    return found;
   }
 }

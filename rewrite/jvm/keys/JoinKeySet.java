@@ -40,6 +40,9 @@ public final class JoinKeySet implements KeyValues {
   /** The filter in the physical plan; null if there is nothing to collect. */
   private final InSubqueryExec filter;
   private final Form form;
+  /** Whether the filtering side must not run for the keys: a broadcast or shuffle of the query has
+      them, or nothing. */
+  private final boolean isOnlyShared;
   private final Inversion inversion;
   private final KeySource source;
   private CollectedKeys keys;
@@ -50,13 +53,14 @@ public final class JoinKeySet implements KeyValues {
   private boolean keepsRows;
   private KeyCollection collection;
 
-  private JoinKeySet(InSubqueryExec filter, KeySource source) {
+  private JoinKeySet(InSubqueryExec filter, boolean isAside, KeySource source) {
     this.filter = filter;
     this.source = source;
     this.form =
         TupleRow.isRow(filter.child()) ? Form.TUPLE
         : filter.child().dataType() instanceof StructType ? Form.RANGE
         : Form.VALUE;
+    this.isOnlyShared = isAside && form == Form.VALUE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
@@ -65,6 +69,7 @@ public final class JoinKeySet implements KeyValues {
     this.filter = null;
     this.source = KeySource.unknown(null);
     this.form = Form.VALUE;
+    this.isOnlyShared = false;
     this.inversion = null;
     this.reason = reason;
   }
@@ -78,11 +83,12 @@ public final class JoinKeySet implements KeyValues {
       return new JoinKeySet(
           "Spark does not broadcast it, and reading it a second time costs too much");
     }
-    JoinKeySet set = new JoinKeySet(filter, registry.find(filter.exprId()));
+    boolean isAside = Conditions.isAside(condition);
+    JoinKeySet set = new JoinKeySet(filter, isAside, registry.find(filter.exprId()));
     // Before 4.1, Spark gives the expression another id if it has no adaptive execution.
-    boolean isNonRepeatable =
-        set.isNonRepeatable() || Conditions.isAside(condition) && set.form == Form.VALUE;
-    return !isNonRepeatable || set.canCollect() ? set : new JoinKeySet(set.describeOtherRows());
+    return set.canCollect() || !set.isOnlyShared && !set.isNonRepeatable()
+        ? set
+        : new JoinKeySet(set.describeOtherRows());
   }
 
   /** Whether only the join's own broadcast or shuffle has the rows that it reads. */
@@ -98,6 +104,19 @@ public final class JoinKeySet implements KeyValues {
   private String describeOtherRows() {
     String what = isNonRepeatable() ? source.nonRepeatableReason() : "rows that may be others";
     return "the dimension has " + what + ", and no join in the scan's own stage has these rows";
+  }
+
+  private String describeNoShuffle() {
+    String what = isNonRepeatable() ? "has " + source.nonRepeatableReason() : "runs only once";
+    return "the dimension " + what + ", and no shuffle of the join has its rows before this scan";
+  }
+
+  /** Return what of the filtering side is repeated for keys from a shuffle; null if it may run once
+      more. */
+  private SharedShuffle.Operators repeated() {
+    return isNonRepeatable() ? SharedShuffle.Operators.NONE
+        : isOnlyShared ? SharedShuffle.Operators.CHEAP
+        : null;
   }
 
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
@@ -236,8 +255,7 @@ public final class JoinKeySet implements KeyValues {
     try {
       for (JoinKeySet set : running) {
         set.collection =
-            new KeyCollection(
-                set.filter, set.maxKeys(composites), set.isNonRepeatable(), client);
+            new KeyCollection(set.filter, set.maxKeys(composites), set.repeated(), client);
       }
       for (JoinKeySet set : running) {
         set.await(set.maxKeys(composites), patience);
@@ -261,10 +279,10 @@ public final class JoinKeySet implements KeyValues {
     try {
       hasFailed = true;
       Collection<Object> found = collection.await(patience);
-      boolean isOther = isNonRepeatable() && !isBroadcast() && !collection.isUnited();
+      boolean isOther = repeated() != null && !isBroadcast() && !collection.isUnited();
       hasFailed = found == null && !isOther;
       if (isOther) {
-        reason = describeOtherRows();
+        reason = describeNoShuffle();
       } else if (found == null) {
         reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
       } else {

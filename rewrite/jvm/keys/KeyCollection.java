@@ -12,6 +12,7 @@ import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
+import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
@@ -23,7 +24,7 @@ import rewrite.jvm.shims.Sessions;
 final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Object>> {
   private final InSubqueryExec filter;
   private final int maxKeys;
-  private final boolean onlyShared;
+  private final SharedShuffle.Operators repeated;
   private final long maxBytes;
   private final String tag = "skipping-keys-" + UUID.randomUUID();
   private final long began = System.nanoTime();
@@ -35,12 +36,14 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
   private volatile boolean isShared;
   private volatile boolean isUnited;
 
-  /** Begin to collect at most `maxKeys` keys. If `onlyShared`, they are not read from files again,
-      but from a broadcast, or from a shuffle of the query if `isUnited`. */
-  KeyCollection(InSubqueryExec filter, int maxKeys, boolean onlyShared, IndexClient client) {
+  /** Begin to collect at most `maxKeys` keys. `repeated` is null if the filtering side may run once
+      more for them. Otherwise they come from a broadcast, or from a shuffle, and count if it
+      `isUnited`. */
+  KeyCollection(
+      InSubqueryExec filter, int maxKeys, SharedShuffle.Operators repeated, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
-    this.onlyShared = onlyShared;
+    this.repeated = repeated;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
@@ -120,13 +123,24 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
       return choose(true) ? fit(subquery.executeCollect(), type) : null;
     }
     SparkPlan own = subquery.children().head();
-    SharedShuffle shared = SharedShuffle.of(own);
-    if (onlyShared && (shared == null || !shared.isOnlySource())) return List.of(); // not united
-    if (!choose(shared != null)) return null;
-    if (shared != null) shared.unite();
-    Collection<Object> keys = take(shared == null ? own : shared.plan(), type);
-    isUnited = onlyShared && shared.unite();
-    return keys;
+    if (repeated == null) {
+      SharedShuffle shared = SharedShuffle.of(own, SharedShuffle.Operators.ALL);
+      if (!choose(shared != null)) return null;
+      if (shared != null) shared.unite();
+      return take(shared == null ? own : shared.plan(), type);
+    }
+    SharedShuffle shared = SharedShuffle.of(own, repeated);
+    boolean isOnly = repeated == SharedShuffle.Operators.NONE;
+    if (shared == null || !shared.isCertain() || isOnly && !shared.isOnlySource()) return List.of();
+    if (!choose(true)) return null;
+    // Two scans must not begin the same shuffle at once: it would run twice.
+    synchronized (shared.plan().context()) {
+      shared.unite();
+      Collection<Object> keys = take(shared.plan(), type);
+      ExchangeQueryStageExec stage = shared.unite();
+      isUnited = stage != null && (!isOnly || SharedShuffle.isDeterminate(stage));
+      return keys;
+    }
   }
 
   private Collection<Object> take(SparkPlan plan, DataType type) {

@@ -1,12 +1,20 @@
 package rewrite.jvm.keys;
 
 import java.util.List;
+import org.apache.spark.rdd.DeterministicLevel;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
 import org.apache.spark.sql.execution.ExecSubqueryExpression;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SortExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.UnionExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
+import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.exchange.Exchange;
@@ -15,7 +23,7 @@ import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Nodes;
 
 /**
- * The keys of a filtering side that its join shuffles: from the shuffle, not from its files again.
+ * The keys of a filtering side that its query shuffles: from the shuffle, not from its files again.
  *
  * <pre>
  *   as Spark plans the keys        as they are collected
@@ -26,41 +34,51 @@ import rewrite.jvm.shims.Nodes;
  * </pre>
  *
  * <p>Adaptive execution computes equal exchanges of one query once. So the keys come from the rows
- * that the join reads.
+ * that the join reads. The exchange may also be below operators of the side, as that of its
+ * aggregate is.
  *
  * @param plan the plan of the keys with the exchange
- * @param side the filtering side in it
  * @param needed the columns of the side that the keys are computed from
- * @param query the plan of the query before its first stage ran
- * @param exchange the exchange in that plan
+ * @param query the query; its current plan has the stages that have begun
+ * @param exchange the exchange in the plan of the keys
  */
 record SharedShuffle(
-    AdaptiveSparkPlanExec plan, SparkPlan side, List<Attribute> needed, SparkPlan query,
+    AdaptiveSparkPlanExec plan, List<Attribute> needed, AdaptiveSparkPlanExec query,
     ShuffleExchangeExec exchange) {
 
-  /** Return the shuffle for a plan of keys; null if no join of their query has such an exchange. */
-  static SharedShuffle of(SparkPlan keys) {
+  /** Which operators of a filtering side above the exchange are computed again for the keys. */
+  enum Operators {
+    ALL,
+    /** Those without code of the user's. Without the others there may be more keys. */
+    CHEAP,
+    /** None, because they may return other rows: the keys are those of all rows of the exchange. */
+    NONE
+  }
+
+  /** Return the shuffle for a plan of keys; null if their query has no such exchange. */
+  static SharedShuffle of(SparkPlan keys, Operators repeated) {
     if (!(keys instanceof AdaptiveSparkPlanExec adaptive) || !keys.conf().exchangeReuseEnabled()) {
       return null;
     }
-    SparkPlan complete = adaptive.inputPlan();
-    if (!(complete instanceof BaseAggregateExec)) return null;
-    SparkPlan partial = child(complete);
-    if (!(partial instanceof BaseAggregateExec)) return null;
-    SparkPlan side = child(partial);
     AdaptiveSparkPlanExec query = findAdaptive(adaptive.context().qe().executedPlan());
     if (query == null) return null;
-    ShuffleExchangeExec exchange = findExchange(query.initialPlan(), side);
-    if (exchange == null) return null;
-    // Adaptive execution finds the exchange by the plan of the keys, so its child is that plan's.
-    SparkPlan shuffled = replaceChild(partial, Nodes.exchange(exchange, side));
-    SparkPlan shared = replaceChild(complete, shuffled);
-    AdaptiveSparkPlanExec plan =
-        new AdaptiveSparkPlanExec(
-            shared, adaptive.context(), adaptive.preprocessingRules(), true,
-            adaptive.supportsColumnar());
-    List<Attribute> needed = ScalaInterop.asJava(partial.references().toSeq());
-    return new SharedShuffle(plan, side, needed, query.initialPlan(), exchange);
+    // Exchanges are only in the second one, where they may hide that the side is that of a join.
+    for (SparkPlan complete : List.of(adaptive.inputPlan(), adaptive.initialPlan())) {
+      if (!(complete instanceof BaseAggregateExec)) return null;
+      SparkPlan partial = child(complete);
+      if (partial instanceof Exchange) partial = child(partial);
+      if (!(partial instanceof BaseAggregateExec)) return null;
+      List<Attribute> needed = ScalaInterop.asJava(partial.references().toSeq());
+      Cut cut = Cut.of(child(partial), query.initialPlan(), needed, repeated);
+      if (cut == null) continue;
+      SparkPlan shared = replaceChild(complete, replaceChild(partial, cut.plan));
+      AdaptiveSparkPlanExec plan =
+          new AdaptiveSparkPlanExec(
+              shared, adaptive.context(), adaptive.preprocessingRules(), true,
+              adaptive.supportsColumnar());
+      return new SharedShuffle(plan, needed, query, cut.exchange);
+    }
+    return null;
   }
 
   private static AdaptiveSparkPlanExec findAdaptive(SparkPlan plan) {
@@ -77,34 +95,85 @@ record SharedShuffle(
     return plan.withNewChildren(ScalaInterop.asScala(List.of(child)));
   }
 
-  /** Return an exchange of a plan that has the rows of the filtering side, or null. */
-  private static ShuffleExchangeExec findExchange(SparkPlan plan, SparkPlan side) {
-    if (plan instanceof ShuffleExchangeExec exchange && child(plan).sameResult(side)) {
-      return Nodes.exchange(exchange, side).sameResult(exchange) ? exchange : null;
+  /** A filtering side whose rows come from an exchange. */
+  private record Cut(SparkPlan plan, ShuffleExchangeExec exchange) {
+    /** Return a side with its uppermost exchange that a query has, and the operators above it that
+        are repeated; null if no exchange has the columns that are needed. */
+    static Cut of(SparkPlan side, SparkPlan query, List<Attribute> needed, Operators repeated) {
+      ShuffleExchangeExec exchange = findExchange(query, side);
+      if (exchange != null) return new Cut(exchange, exchange);
+      if (side.children().size() != 1) return null;
+      Cut below = of(child(side), query, needed, repeated);
+      if (below == null) return null;
+      boolean isRepeated =
+          repeated == Operators.ALL
+              || repeated == Operators.CHEAP && isCheap(side)
+                  && child(side).outputSet().subsetOf(below.plan.outputSet());
+      if (isRepeated) return new Cut(replaceChild(side, below.plan), below.exchange);
+      return needed.stream().allMatch(below.plan.outputSet()::contains) ? below : null;
     }
-    return ScalaInterop.findFirst(plan.children(), child -> findExchange(child, side));
+
+    /** Return the exchange of a query that has the rows of a plan, as an exchange of this plan, or
+        null. */
+    private static ShuffleExchangeExec findExchange(SparkPlan query, SparkPlan plan) {
+      if (query instanceof ShuffleExchangeExec exchange) {
+        if (exchange.sameResult(plan)) return (ShuffleExchangeExec) plan;
+        if (child(query).sameResult(plan)) {
+          // Adaptive execution finds the exchange by the plan of the keys: that plan is its child.
+          ShuffleExchangeExec own = Nodes.exchange(exchange, plan);
+          if (own.sameResult(exchange)) return own;
+        }
+      }
+      return ScalaInterop.findFirst(query.children(), child -> findExchange(child, plan));
+    }
+
+    private static boolean isCheap(SparkPlan node) {
+      boolean isKnown =
+          node instanceof ProjectExec || node instanceof FilterExec || node instanceof SortExec
+              || node instanceof BaseAggregateExec;
+      return isKnown
+          && !node.expressions().exists(e -> e.exists(UserDefinedExpression.class::isInstance));
+    }
   }
 
-  /**
-   * Whether the query has the columns of the keys only from this exchange, which is one of the first
-   * that adaptive execution runs: it changes nothing in the plan before.
-   */
+  /** Whether the query computes this exchange as it is now planned: its stage has begun, or is one of
+      the first. */
+  boolean isCertain() {
+    return !query.initialPlan().exists(SharedShuffle::hasSubquery)
+        && query.executedPlan().exists(this::isCertain);
+  }
+
+  private boolean isCertain(SparkPlan node) {
+    return node.sameResult(exchange)
+        && (node instanceof QueryStageExec || !node.exists(part -> part != node && beginsLater(part)));
+  }
+
+  /** Whether adaptive execution may plan anew what is above a node, before it begins. */
+  private static boolean beginsLater(SparkPlan node) {
+    return node instanceof Exchange || node instanceof QueryStageExec
+        || node instanceof InMemoryTableScanExec;
+  }
+
+  /** Whether the query has the columns of the keys only from this exchange. */
   boolean isOnlySource() {
-    return isNeeded(exchange)
-        && !side.exists(node -> node instanceof Exchange || node instanceof InMemoryTableScanExec)
-        && !query.exists(SharedShuffle::hasSubquery) && isOnlySource(query);
+    SparkPlan current = query.executedPlan();
+    return needed.stream()
+        .allMatch(
+            column ->
+                isOnlySource(current, column)
+                    && current.exists(
+                        node -> node.sameResult(exchange) && node.outputSet().contains(column)));
   }
 
-  private boolean isOnlySource(SparkPlan node) {
-    if (node instanceof ShuffleExchangeExec && node.sameResult(exchange)) return true;
+  private boolean isOnlySource(SparkPlan node, Attribute column) {
+    if (node.sameResult(exchange)) return true;
     List<SparkPlan> children = ScalaInterop.asJava(node.children());
-    return (!isNeeded(node) || children.stream().anyMatch(this::isNeeded))
-        && children.stream().allMatch(this::isOnlySource);
-  }
-
-  /** Whether a node returns one of the columns that the keys are computed from. */
-  private boolean isNeeded(SparkPlan node) {
-    return needed.stream().anyMatch(node.outputSet()::contains);
+    if (node.outputSet().contains(column)) {
+      // A union returns the rows of all its children as columns of the first one.
+      boolean passes = children.stream().anyMatch(child -> child.outputSet().contains(column));
+      if (!passes || node instanceof UnionExec) return false;
+    }
+    return children.stream().allMatch(child -> isOnlySource(child, column));
   }
 
   /** Whether a node has a subquery of the query, with joins that are not in its plan. */
@@ -117,8 +186,16 @@ record SharedShuffle(
         || !(e instanceof DynamicPruningExpression) && e.children().exists(SharedShuffle::hasSubquery);
   }
 
-  /** Make this shuffle the only one of the query with these rows; whether it has begun, and is. */
-  boolean unite() {
+  /** Let this shuffle be the only one of the query with these rows: return its stage; null if it has
+      not begun, or there is another one. */
+  ExchangeQueryStageExec unite() {
     return EqualStages.unite(plan.context(), exchange);
+  }
+
+  /** Whether Spark takes it that a stage has the same rows when lost ones are computed again. */
+  static boolean isDeterminate(ExchangeQueryStageExec stage) {
+    return stage.plan() instanceof ShuffleExchangeExec shuffle
+        && !shuffle.shuffleDependency().rdd().outputDeterministicLevel()
+            .equals(DeterministicLevel.INDETERMINATE());
   }
 }
