@@ -132,9 +132,9 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     SharedShuffle shared = SharedShuffle.of(own, repeated);
     boolean isOnly = repeated == SharedShuffle.Operators.NONE;
     if (shared == null || !shared.isCertain() || isOnly && !shared.isOnlySource()) return List.of();
-    if (!choose(true)) return null;
     // Two scans must not begin the same shuffle at once: it would run twice.
     synchronized (shared.plan().context()) {
+      if (!choose(true)) return null;
       shared.unite();
       Collection<Object> keys = take(shared.plan(), type);
       ExchangeQueryStageExec stage = shared.unite();
