@@ -131,7 +131,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     }
     SharedShuffle shared = SharedShuffle.of(own, repeated);
     boolean isOnly = repeated == SharedShuffle.Operators.NONE;
-    if (shared == null || !shared.isCertain() || isOnly && !shared.isOnlySource()) return List.of();
+    if (shared == null || isOnly && !shared.isOnlySource()) return List.of();
     // Two scans must not begin the same shuffle at once: it would run twice.
     synchronized (shared.plan().context()) {
       if (!choose(true)) return null;

@@ -55,7 +55,8 @@ record SharedShuffle(
     NONE
   }
 
-  /** Return the shuffle for a plan of keys; null if their query has no such exchange. */
+  /** Return the shuffle for a plan of keys; null if their query has no such exchange, or, unless all
+      operators are repeated, may not compute it. */
   static SharedShuffle of(SparkPlan keys, Operators repeated) {
     if (!(keys instanceof AdaptiveSparkPlanExec adaptive) || !keys.conf().exchangeReuseEnabled()) {
       return null;
@@ -69,7 +70,7 @@ record SharedShuffle(
       if (partial instanceof Exchange) partial = child(partial);
       if (!(partial instanceof BaseAggregateExec)) return null;
       List<Attribute> needed = ScalaInterop.asJava(partial.references().toSeq());
-      Cut cut = Cut.of(child(partial), query.initialPlan(), needed, repeated);
+      Cut cut = Cut.of(child(partial), query, needed, repeated);
       if (cut == null) continue;
       SparkPlan shared = replaceChild(complete, replaceChild(partial, cut.plan));
       AdaptiveSparkPlanExec plan =
@@ -99,9 +100,12 @@ record SharedShuffle(
   private record Cut(SparkPlan plan, ShuffleExchangeExec exchange) {
     /** Return a side with its uppermost exchange that a query has, and the operators above it that
         are repeated; null if no exchange has the columns that are needed. */
-    static Cut of(SparkPlan side, SparkPlan query, List<Attribute> needed, Operators repeated) {
-      ShuffleExchangeExec exchange = findExchange(query, side);
-      if (exchange != null) return new Cut(exchange, exchange);
+    static Cut of(
+        SparkPlan side, AdaptiveSparkPlanExec query, List<Attribute> needed, Operators repeated) {
+      ShuffleExchangeExec exchange = findExchange(query.initialPlan(), side);
+      if (exchange != null && (repeated == Operators.ALL || isCertain(query, exchange))) {
+        return new Cut(exchange, exchange);
+      }
       if (side.children().size() != 1) return null;
       Cut below = of(child(side), query, needed, repeated);
       if (below == null) return null;
@@ -136,16 +140,15 @@ record SharedShuffle(
     }
   }
 
-  /** Whether the query computes this exchange as it is now planned: its stage has begun, or is one of
+  /** Whether a query computes an exchange as it is now planned: its stage has begun, or is one of
       the first. */
-  boolean isCertain() {
+  private static boolean isCertain(AdaptiveSparkPlanExec query, SparkPlan exchange) {
     return !query.initialPlan().exists(SharedShuffle::hasSubquery)
-        && query.executedPlan().exists(this::isCertain);
-  }
-
-  private boolean isCertain(SparkPlan node) {
-    return node.sameResult(exchange)
-        && (node instanceof QueryStageExec || !node.exists(part -> part != node && beginsLater(part)));
+        && query.executedPlan().exists(
+            node ->
+                node.sameResult(exchange)
+                    && (node instanceof QueryStageExec
+                        || !node.exists(part -> part != node && beginsLater(part))));
   }
 
   /** Whether adaptive execution may plan anew what is above a node, before it begins. */
