@@ -13,6 +13,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -59,12 +60,13 @@ record FilteringSide(
     return Repeatability.nonRepeatableReason(plan, needsExactRows);
   }
 
-  /** Whether keys may come from a shuffle of the join: adaptive execution computes equal exchanges
-      once. */
+  /** Whether keys may come from a shuffle of the query: adaptive execution computes equal exchanges
+      once. One above a join or a cache begins later than the scan that would wait for it. */
   boolean canBeShuffled() {
     SQLConf conf = SQLConf$.MODULE$.get();
     return keys instanceof JoinKeys.EqualKeys && !plan.isStreaming()
-        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled();
+        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled()
+        && !plan.exists(node -> node instanceof Join || node instanceof InMemoryRelation);
   }
 
   /** Return why its keys cannot be collected, or null. */
