@@ -233,12 +233,15 @@ def test_shared_exchanges_of_a_broadcast(spark: SparkSession, join: str) -> None
     assert counter.rows.value == 2 * len(FEW)
 
 
-def test_shared_exchanges_of_a_join_that_becomes_a_broadcast(spark: SparkSession) -> None:
-    """Adaptive execution broadcasts what the shuffle has, and coalesces its partitions."""
+@pytest.mark.parametrize("join", ["inner", "left outer", "right outer"])
+def test_shared_exchanges_of_a_join_that_becomes_a_broadcast(
+    spark: SparkSession, join: str
+) -> None:
+    """Adaptive execution broadcasts either side: what is left of the facts is small, too."""
     counter = Counter(spark)
 
     def query(spark: SparkSession) -> DataFrame:
-        return JOINS["inner"](spark.table("shaped"), counter.rdd(spark, FEW))
+        return JOINS[join](spark.table("shaped"), counter.rdd(spark, FEW))
 
     conf = {**SMJ, "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m"}
     found = same_rows(spark, query, conf=conf)

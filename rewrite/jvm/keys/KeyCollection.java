@@ -12,7 +12,6 @@ import org.apache.spark.sql.execution.BaseSubqueryExec;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
-import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
 import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
@@ -137,8 +136,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
       if (!choose(true)) return null;
       shared.unite();
       Collection<Object> keys = take(shared.plan(), type);
-      ExchangeQueryStageExec stage = shared.unite();
-      isUnited = stage != null && (!isOnly || SharedShuffle.isDeterminate(stage));
+      isUnited = shared.restart() && (!isOnly || shared.isDeterminate());
       return keys;
     }
   }

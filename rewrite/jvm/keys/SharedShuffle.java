@@ -15,6 +15,7 @@ import org.apache.spark.sql.execution.UnionExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.adaptive.ExchangeQueryStageExec;
 import org.apache.spark.sql.execution.adaptive.QueryStageExec;
+import org.apache.spark.sql.execution.adaptive.ShuffleQueryStageExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.exchange.Exchange;
@@ -195,9 +196,16 @@ record SharedShuffle(
     return EqualStages.unite(plan.context(), exchange);
   }
 
-  /** Whether Spark takes it that a stage has the same rows when lost ones are computed again. */
-  static boolean isDeterminate(ExchangeQueryStageExec stage) {
-    return stage.plan() instanceof ShuffleExchangeExec shuffle
+  /** Let the query read this shuffle, now that it is written; whether it can read no other one. */
+  boolean restart() {
+    if (!(unite() instanceof ShuffleQueryStageExec stage)) return false;
+    EqualStages.restart(plan.context(), exchange, stage);
+    return true;
+  }
+
+  /** Whether Spark takes it that the rows are the same when lost ones are computed again. */
+  boolean isDeterminate() {
+    return unite().plan() instanceof ShuffleExchangeExec shuffle
         && !shuffle.shuffleDependency().rdd().outputDeterministicLevel()
             .equals(DeterministicLevel.INDETERMINATE());
   }
