@@ -17,7 +17,6 @@ import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
 import rewrite.jvm.bridge.ScalaInterop;
-import scala.Option;
 
 /**
  * The side of a join that provides keys.
@@ -66,15 +65,8 @@ record FilteringSide(
   boolean canBeShuffled() {
     SQLConf conf = SQLConf$.MODULE$.get();
     return keys instanceof JoinKeys.EqualKeys && !plan.isStreaming()
-        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled() && !broadcastsLater(conf)
+        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled()
         && !plan.exists(node -> node instanceof Join || node instanceof InMemoryRelation);
-  }
-
-  /** Whether adaptive execution may plan a join anew as a broadcast, without the shuffle. */
-  private static boolean broadcastsLater(SQLConf conf) {
-    Option<Object> own = conf.getConf(SQLConf$.MODULE$.ADAPTIVE_AUTO_BROADCASTJOIN_THRESHOLD());
-    long limit = own.isDefined() ? (long) own.get() : conf.autoBroadcastJoinThreshold();
-    return limit >= 0;
   }
 
   /** Return why its keys cannot be collected, or null. */
