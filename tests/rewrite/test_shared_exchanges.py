@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import randrange
+from time import sleep
 
 import pandas as pd
 import pytest
@@ -41,11 +42,13 @@ DIM = """SELECT int(id) AS k, concat('key ', id) AS s, int(id % 12) AS a, int(id
 QUIET = {"spark.skipping.timeout": "90s", "spark.sql.shuffle.partitions": "2", **UNCOMPILED}
 SMJ = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    # Else Spark also evaluates code on the column of facts that equals the code's own.
+    "spark.sql.constraintPropagation.enabled": "false",
     "spark.skipping.statistics.enabled": "false",
     **QUIET,
 }
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
-REASON = "no shuffle of the join has its rows before this scan"
+REASON = "no shuffle of the query has the rows of a dimension that runs once, before this scan"
 
 Rows = list[tuple[int, int]]
 FEW: Rows = [(3, 1), (15, 2), (27, 3)]  # in one file
@@ -89,11 +92,11 @@ class Counter:
         rdd = spark.sparkContext.parallelize(rows, 2).map(count)
         return spark.createDataFrame(rdd, "k int, v int")
 
-    def frame(self, spark: SparkSession, query: str) -> DataFrame:
+    def frame(self, spark: SparkSession, query: str, column: str = "k") -> DataFrame:
         """Rows of a query that a function in Python has seen."""
         counter = self.rows
         count = F.udf(lambda value: (counter.add(1), value)[1], "int")
-        return spark.sql(query).withColumn("v", count("k")).where("v >= 0")
+        return spark.sql(query).withColumn("v", count(column)).where("v >= 0")
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ FORMS = {
     ),
     "groups": Form(table("SELECT k, max(g) FROM dims WHERE a = 3 GROUP BY k"), "k % 12 = 3"),
     "groups with a condition": Form(
-        table("SELECT k, max(a) AS m FROM dims WHERE g >= 0 GROUP BY k HAVING m = 3"), "k % 12 = 3"
+        table("SELECT k, max(a) AS m FROM dims WHERE g >= 0 GROUP BY k HAVING m = 3"), "true"
     ),
     "groups by another column": Form(
         table("SELECT max(k) AS k, g FROM dims WHERE a = 3 GROUP BY g"), "k % 12 = 3"
@@ -174,8 +177,17 @@ FORMS = {
             FROM dims WHERE a = 3) WHERE r = 1"""),
         "k % 12 = 3",
     ),
+    "code above groups": Form(
+        lambda spark, counter: counter.frame(
+            spark, "SELECT k, max(g) AS g FROM dims WHERE a = 3 GROUP BY k", "g"
+        ),
+        "k % 12 = 3",
+        10,
+    ),
     "the first rows": Form(
-        table("SELECT k, g FROM dims WHERE a = 3 ORDER BY g LIMIT 100"), "k % 12 = 3"
+        table("""SELECT k, g FROM spark_catalog.default.parquet_dims WHERE a = 3
+            ORDER BY g LIMIT 100"""),
+        "k % 12 = 3",
     ),
     "Parquet": Form(
         table("SELECT k, s FROM spark_catalog.default.parquet_dims WHERE a = 3"), "k % 12 = 3"
@@ -233,21 +245,69 @@ def test_shared_exchanges_of_a_broadcast(spark: SparkSession, join: str) -> None
     assert counter.rows.value == 2 * len(FEW)
 
 
-@pytest.mark.parametrize("join", ["inner", "left outer", "right outer"])
+@pytest.mark.parametrize("rows", [FEW, [(1000, 1)]], ids=["partners", "none"])
+@pytest.mark.parametrize("join", ["inner", "left outer", "right outer", "anti"])
 def test_shared_exchanges_of_a_join_that_becomes_a_broadcast(
-    spark: SparkSession, join: str
+    spark: SparkSession, join: str, rows: Rows
 ) -> None:
-    """Adaptive execution broadcasts either side: what is left of the facts is small, too."""
+    """Adaptive execution then plans the join anew, or without its empty side: it must not compute
+    the rows again."""
     counter = Counter(spark)
 
     def query(spark: SparkSession) -> DataFrame:
-        return JOINS[join](spark.table("shaped"), counter.rdd(spark, FEW))
+        return JOINS[join](spark.table("shaped"), counter.rdd(spark, rows))
 
     conf = {**SMJ, "spark.sql.adaptive.autoBroadcastJoinThreshold": "10m"}
     found = same_rows(spark, query, conf=conf)
-    assert [scan.opened for scan in facts(found)] == [1], str(found.explained)
+    assert [scan.opened for scan in facts(found)] == [int(rows == FEW)], str(found.explained)
+    assert counter.rows.value == 2 * len(rows)
+
+
+def test_shared_exchanges_below_ties(spark: SparkSession) -> None:
+    """Each task keeps one row before the shuffle, and any of these may be the first one: both are
+    keys. The window itself does not run for them."""
+
+    def query(spark: SparkSession) -> DataFrame:
+        rdd = spark.sparkContext.parallelize([(k, 1) for k in (3, 15, 4, 27)], 2)
+        first = spark.createDataFrame(rdd, "k int, v int").selectExpr(
+            "k", "row_number() OVER (PARTITION BY v ORDER BY 1) AS r"
+        )
+        return JOINS["inner"](spark.table("shaped"), first.where("r = 1"))
+
+    with settings(spark, SMJ):
+        df = query(spark)
+        assert len(df.collect()) == 4
+    (scan,) = facts(rewrite.explain(df))
+    assert (scan.opened, [keys.keys for keys in scan.keys]) == (2, [2]), str(scan)
+
+
+def test_shared_exchanges_that_take_long(spark: SparkSession) -> None:
+    """A scan that has waited long enough reads all files, and the rows are computed once."""
+    counter = Counter(spark)
+
+    def query(spark: SparkSession) -> DataFrame:
+        slow = counter.rdd(spark, FEW).rdd.map(lambda row: (sleep(5), row)[1])
+        return JOINS["inner"](spark.table("shaped"), spark.createDataFrame(slow, "k int, v int"))
+
+    found = same_rows(spark, query, conf={**SMJ, "spark.sql.broadcastTimeout": "1"})
+    assert [scan.opened for scan in facts(found)] == [FILES], str(found.explained)
     assert counter.rows.value == 2 * len(FEW)
-    assert "from the shuffle" in str(found.explained)
+
+
+def test_shared_exchanges_of_commands(spark: SparkSession) -> None:
+    """If Spark lost the shuffle, a command would write other rows without their partners."""
+    counter = Counter(spark)
+    counter.rdd(spark, FEW).createOrReplaceTempView("given")
+    with settings(spark, SMJ):
+        explained = rewrite.explain(
+            spark.sql("CREATE TABLE sink AS SELECT f.id FROM shaped f JOIN given g ON f.k = g.k")
+        )
+    assert spark.table("sink").count() == 12
+    spark.sql("DROP TABLE sink")
+    (scan,) = facts(explained)
+    assert scan.opened == FILES, str(explained)
+    assert REASON in str(explained)
+    assert counter.rows.value == len(FEW)
 
 
 TWICE: dict[str, Callable[[SparkSession, DataFrame], DataFrame]] = {

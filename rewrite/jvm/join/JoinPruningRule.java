@@ -146,15 +146,14 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       if (keys.isEmpty()) noteNotIn(join);
       // The larger side first: the smaller one is the filtering side.
       boolean isLeft = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
+      List<Boolean> sides = List.of(isLeft, !isLeft);
       List<Expression> postponed = new ArrayList<>();
-      for (boolean each : List.of(isLeft, !isLeft)) {
+      for (boolean each : sides) {
         Join pruned = pruneSide(join, keys, each, postponed);
-        if (pruned == null) continue;
-        return postponed.isEmpty() ? pruned : pruneSide(join, keys, each, null);
+        if (pruned != null) return pruned;
       }
-      if (!postponed.isEmpty()) {
-        Join pruned = pruneSide(join, keys, isLeft, null);
-        if (pruned == null) pruned = pruneSide(join, keys, !isLeft, null);
+      for (boolean each : postponed.isEmpty() ? List.<Boolean>of() : sides) {
+        Join pruned = pruneSide(join, keys, each, null);
         if (pruned != null) return pruned;
       }
       // Spark takes the size of given rows for infinite: then the other side is the pruning side.

@@ -7,6 +7,10 @@ import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.execution.ExternalRDD;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.jdbc.JDBCRelation;
 import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.source.ReportedSize;
@@ -23,11 +27,14 @@ final class PlanSize {
         .reduce(BigInteger.ZERO, BigInteger::add);
   }
 
-  /** Whether Spark knows the size of no table of a plan: of rows of an RDD, and databases. */
+  /** Whether a plan reads only rows of RDDs and databases, whose size Spark does not know. */
   static boolean isUnknown(LogicalPlan plan) {
-    BigInteger unknown = BigInteger.valueOf(SQLConf$.MODULE$.get().defaultSizeInBytes());
     return ScalaInterop.asJava(plan.collectLeaves()).stream()
-        .allMatch(leaf -> ReportedSize.allBytes(leaf).compareTo(unknown) >= 0);
+        .allMatch(
+            leaf ->
+                leaf instanceof LogicalRDD || leaf instanceof ExternalRDD<?>
+                    || leaf instanceof LogicalRelation table
+                        && table.relation() instanceof JDBCRelation);
   }
 
   static BigInteger estimate(LogicalPlan plan) {

@@ -15,7 +15,6 @@ import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.ReusedSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryBroadcastExec;
-import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
 import org.apache.spark.sql.execution.joins.BroadcastHashJoinExec;
 import org.apache.spark.sql.execution.joins.HashJoin$;
 import org.apache.spark.sql.execution.joins.HashedRelation;
@@ -74,13 +73,6 @@ record BroadcastKeys(SubqueryBroadcastExec subquery) {
       if (part == null) return false;
     }
     return isJoined;
-  }
-
-  /** Let the keys come from the broadcast that the join has begun. */
-  void unite() {
-    if (plan() instanceof AdaptiveSparkPlanExec adaptive) {
-      EqualStages.unite(adaptive.context(), adaptive.initialPlan());
-    }
   }
 
   private SparkPlan plan() {

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -30,9 +31,8 @@ import rewrite.jvm.predicate.PredicateEncoder;
  * <p>If they are unavailable, every file is read. If the join has no keys, no file is read.
  */
 public final class JoinKeySet implements KeyValues {
-  private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
-
-  private static final String TOO_MANY_TUPLES = "there are many tuples";
+  /** How long a scan waits for the shuffle of a side with an unknown number of rows. */
+  private static final long MAX_UNKNOWN_SECONDS = 30;
 
   /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
   private enum Form { VALUE, RANGE, TUPLE }
@@ -106,24 +106,11 @@ public final class JoinKeySet implements KeyValues {
     return "the dimension has " + what + ", and no join in the scan's own stage has these rows";
   }
 
-  private String describeNoShuffle() {
-    String what = isNonRepeatable() ? "has " + source.nonRepeatableReason() : "runs only once";
-    return "the dimension " + what + ", and no shuffle of the join has its rows before this scan";
-  }
-
-  /** Return what of the filtering side is repeated for keys from a shuffle; null if it may run once
-      more. */
-  private SharedShuffle.Operators repeated() {
-    return isNonRepeatable() ? SharedShuffle.Operators.NONE
-        : isOnlyShared ? SharedShuffle.Operators.CHEAP
-        : null;
-  }
-
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
       broadcast, or its shuffle is the only one. The scan is in the plan `stage`. */
   public void discardOtherRows(SparkPlan stage, SparkPlan scan) {
     if (!isNonRepeatable() || !isAvailable()) return;
-    if (!isBroadcast() || broadcast().isJoined(stage, scan)) return;
+    if (isBroadcast() ? broadcast().isJoined(stage, scan) : isOnlyShared) return;
     keys = null;
     original = null;
     reason = describeOtherRows();
@@ -236,7 +223,7 @@ public final class JoinKeySet implements KeyValues {
     if (found.stream().allMatch(bytes::fits)) {
       store(found);
     } else {
-      reason = TOO_MANY;
+      reason = KeyCollection.TOO_MANY;
       hasFailed = true;
     }
   }
@@ -255,10 +242,10 @@ public final class JoinKeySet implements KeyValues {
     try {
       for (JoinKeySet set : running) {
         set.collection =
-            new KeyCollection(set.filter, set.maxKeys(composites), set.repeated(), client);
+            new KeyCollection(set.filter, set.maxKeys(composites), set.isOnlyShared, client);
       }
       for (JoinKeySet set : running) {
-        set.await(set.maxKeys(composites), patience);
+        set.await(patience);
       }
       isComplete = true;
     } finally {
@@ -275,21 +262,19 @@ public final class JoinKeySet implements KeyValues {
     return areAny ? Integer.MAX_VALUE : PredicateEncoder.FEW_TUPLES;
   }
 
-  private void await(int maxKeys, Budget patience) {
+  private void await(Budget patience) {
+    boolean isShort = isOnlyShared && source.isOfUnknownSize();
     try {
       hasFailed = true;
-      Collection<Object> found = collection.await(patience);
-      boolean isOther = repeated() != null && !isBroadcast() && !collection.isUnited();
-      hasFailed = found == null && !isOther;
-      if (isOther) {
-        reason = describeNoShuffle();
-      } else if (found == null) {
-        reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
-      } else {
-        store(found);
-      }
+      long limit = isShort ? TimeUnit.SECONDS.toNanos(MAX_UNKNOWN_SECONDS) : Long.MAX_VALUE;
+      KeyCollection.Result result = collection.await(Math.min(limit, patience.remaining()));
+      hasFailed = result.isFailure();
+      reason = result.reason();
+      if (result.keys() != null) store(result.keys());
     } catch (TimeoutException late) {
-      reason = "collecting took longer than spark.sql.broadcastTimeout";
+      reason =
+          "collecting took longer than "
+              + (isShort ? MAX_UNKNOWN_SECONDS + " s" : "spark.sql.broadcastTimeout");
     } catch (Throwable failure) {
       Failures.passOn(failure);
       reason = "collecting failed: " + Failures.describe(failure);

@@ -13,45 +13,49 @@ import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.types.DataType;
-import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Sessions;
 
 /** Collects the keys of one filtering side on a thread of this project, so that Spark's pools for
     subqueries cannot run dry. */
-final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Object>> {
+final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.Result> {
+  static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
+
+  private static final String TOO_MANY_TUPLES = "there are many tuples";
+
+  /** Keys, or why there are none; `isFailure` if collecting them had to be given up. */
+  record Result(Collection<Object> keys, String reason, boolean isFailure) {}
+
   private final InSubqueryExec filter;
   private final int maxKeys;
-  private final SharedShuffle.Operators repeated;
+  private final boolean isOnlyShared;
   private final long maxBytes;
   private final String tag = "skipping-keys-" + UUID.randomUUID();
   private final long began = System.nanoTime();
   private final SparkSession session;
   private final List<String> sessionTags;
-  private final Future<Collection<Object>> future;
+  private final Future<Result> future;
   private Thread thread;
   private boolean isStopped;
   private volatile boolean isShared;
-  private volatile boolean isUnited;
 
-  /** Begin to collect at most `maxKeys` keys. `repeated` is null if the filtering side may run once
-      more for them. Otherwise they come from a broadcast, or from a shuffle, and count if it
-      `isUnited`. */
+  /** Begin to collect at most `maxKeys` keys. If `isOnlyShared`, they come from a broadcast or a
+      shuffle of the query, or there are none. */
   KeyCollection(
-      InSubqueryExec filter, int maxKeys, SharedShuffle.Operators repeated, IndexClient client) {
+      InSubqueryExec filter, int maxKeys, boolean isOnlyShared, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
-    this.repeated = repeated;
+    this.isOnlyShared = isOnlyShared;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
     this.future = Sessions.submit(session, client.threads(), this);
   }
 
-  /** Wait for the keys; null if they do not fit. */
-  Collection<Object> await(Budget patience) throws Exception {
-    return future.get(patience.remaining(), TimeUnit.NANOSECONDS);
+  /** Wait for the keys. */
+  Result await(long nanoseconds) throws Exception {
+    return future.get(nanoseconds, TimeUnit.NANOSECONDS);
   }
 
   /** Return the seconds since the start. */
@@ -64,22 +68,15 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     return isShared;
   }
 
-  /** Whether no other shuffle of the query has rows of the filtering side. */
-  boolean isUnited() {
-    return isUnited;
-  }
-
   /** Run on the thread that collects. */
-  @Override public Collection<Object> apply() {
+  @Override public Result apply() {
     if (!begin()) return null;
     session.sparkContext().addJobTag(tag);
     // A query that runs within another one, as Delta's do, takes the tags of the session with it.
     sessionTags.forEach(session.sparkContext()::addJobTag);
     try {
       BroadcastKeys broadcast = BroadcastKeys.of(filter);
-      if (broadcast == null) return compute();
-      broadcast.unite();
-      return read(broadcast);
+      return broadcast == null ? compute() : result(read(broadcast));
     } finally {
       end();
       session.sparkContext().removeJobTag(tag);
@@ -114,31 +111,38 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     session.sparkContext().cancelJobsWithTag(tag);
   }
 
-  /** Return the keys; null if there are more than fit, which is known before all are fetched. */
-  private Collection<Object> compute() {
+  /** Return the keys, unless there are more than fit, which is known before all are fetched. */
+  private Result compute() {
     DataType type = filter.child().dataType();
     BaseSubqueryExec subquery = BroadcastKeys.subquery(filter);
     if (!(subquery instanceof SubqueryExec)) { // Comet's, of a broadcast in its own form
-      return choose(true) ? fit(subquery.executeCollect(), type) : null;
+      return choose(true) ? result(fit(subquery.executeCollect(), type)) : null;
     }
     SparkPlan own = subquery.children().head();
-    if (repeated == null) {
-      SharedShuffle shared = SharedShuffle.of(own, SharedShuffle.Operators.ALL);
-      if (!choose(shared != null)) return null;
-      if (shared != null) shared.unite();
-      return take(shared == null ? own : shared.plan(), type);
+    SharedShuffle shared = SharedShuffle.of(own, isOnlyShared);
+    if (shared == null) {
+      if (isOnlyShared) return noShuffle();
+      return choose(false) ? result(take(own, type)) : null;
     }
-    SharedShuffle shared = SharedShuffle.of(own, repeated);
-    boolean isOnly = repeated == SharedShuffle.Operators.NONE;
-    if (shared == null || isOnly && !shared.isOnlySource()) return List.of();
     // Two scans must not begin the same shuffle at once: it would run twice.
-    synchronized (shared.plan().context()) {
+    synchronized (shared.form()) {
       if (!choose(true)) return null;
       shared.unite();
       Collection<Object> keys = take(shared.plan(), type);
-      isUnited = shared.restart() && (!isOnly || shared.isDeterminate());
-      return keys;
+      boolean isUnited = shared.restart() && (!isOnlyShared || shared.isDeterminate());
+      return isUnited || !isOnlyShared ? result(keys) : noShuffle();
     }
+  }
+
+  private Result result(Collection<Object> keys) {
+    if (keys != null) return new Result(keys, null, false);
+    return new Result(null, maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY, true);
+  }
+
+  private static Result noShuffle() {
+    return new Result(
+        null, "no shuffle of the query has the rows of a dimension that runs once, before this scan",
+        false);
   }
 
   private Collection<Object> take(SparkPlan plan, DataType type) {

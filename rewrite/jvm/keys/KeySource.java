@@ -1,6 +1,7 @@
 package rewrite.jvm.keys;
 
 import java.lang.ref.WeakReference;
+import java.math.BigInteger;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -40,6 +41,11 @@ public record KeySource(
   public KeySource ofTuples() {
     return new KeySource(
         name, shape + "\ntuples", overhead, copies, nonRepeatableReason, join, isBroadcast, query);
+  }
+
+  /** Whether Spark cannot estimate how many rows the filtering side has. */
+  boolean isOfUnknownSize() {
+    return !overhead.isEmpty() && new BigInteger(overhead).bitLength() >= Long.SIZE - 1;
   }
 
   /** Whether JoinPruningRule registered it. */

@@ -1,15 +1,14 @@
 package rewrite.jvm.keys;
 
 import java.util.List;
+import org.apache.spark.SparkContext;
 import org.apache.spark.rdd.DeterministicLevel;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningExpression;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.UserDefinedExpression;
+import org.apache.spark.sql.catalyst.plans.logical.Command;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.ExecSubqueryExpression;
-import org.apache.spark.sql.execution.FilterExec;
-import org.apache.spark.sql.execution.ProjectExec;
-import org.apache.spark.sql.execution.SortExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.UnionExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
@@ -35,35 +34,25 @@ import rewrite.jvm.shims.Nodes;
  * </pre>
  *
  * <p>Adaptive execution computes equal exchanges of one query once. So the keys come from the rows
- * that the join reads. The exchange may also be below operators of the side, as that of its
- * aggregate is.
+ * that the join reads. If the side must not run twice, the exchange may also be below operators of
+ * the side, as that of its aggregate is: the keys are those of all rows in it.
  *
  * @param plan the plan of the keys with the exchange
- * @param needed the columns of the side that the keys are computed from
- * @param query the query; its current plan has the stages that have begun
- * @param exchange the exchange in the plan of the keys
+ * @param form what the exchange and those equal to it have in common; one object for each query
  */
-record SharedShuffle(
-    AdaptiveSparkPlanExec plan, List<Attribute> needed, AdaptiveSparkPlanExec query,
-    ShuffleExchangeExec exchange) {
-
-  /** Which operators of a filtering side above the exchange are computed again for the keys. */
-  enum Operators {
-    ALL,
-    /** Those without code of the user's. Without the others there may be more keys. */
-    CHEAP,
-    /** None, because they may return other rows: the keys are those of all rows of the exchange. */
-    NONE
-  }
-
-  /** Return the shuffle for a plan of keys; null if their query has no such exchange, or, unless all
-      operators are repeated, may not compute it. */
-  static SharedShuffle of(SparkPlan keys, Operators repeated) {
+record SharedShuffle(AdaptiveSparkPlanExec plan, SparkPlan form) {
+  /**
+   * Return the shuffle for a plan of keys, or null.
+   *
+   * <p>If the side must not run twice, the query must certainly compute the exchange, and have the
+   * keys only from it.
+   */
+  static SharedShuffle of(SparkPlan keys, boolean isOnlyShared) {
     if (!(keys instanceof AdaptiveSparkPlanExec adaptive) || !keys.conf().exchangeReuseEnabled()) {
       return null;
     }
     AdaptiveSparkPlanExec query = findAdaptive(adaptive.context().qe().executedPlan());
-    if (query == null) return null;
+    if (query == null || isOnlyShared && isOfCommand(query)) return null;
     // Exchanges are only in the second one, where they may hide that the side is that of a join.
     for (SparkPlan complete : List.of(adaptive.inputPlan(), adaptive.initialPlan())) {
       if (!(complete instanceof BaseAggregateExec)) return null;
@@ -71,16 +60,40 @@ record SharedShuffle(
       if (partial instanceof Exchange) partial = child(partial);
       if (!(partial instanceof BaseAggregateExec)) return null;
       List<Attribute> needed = ScalaInterop.asJava(partial.references().toSeq());
-      Cut cut = Cut.of(child(partial), query, needed, repeated);
-      if (cut == null) continue;
-      SparkPlan shared = replaceChild(complete, replaceChild(partial, cut.plan));
-      AdaptiveSparkPlanExec plan =
+      ShuffleExchangeExec own = find(query, child(partial), needed, isOnlyShared);
+      if (own == null) continue;
+      SparkPlan original =
+          ScalaInterop.orNull(query.initialPlan().find(node -> node.sameResult(own)));
+      LogicalPlan link = adaptive.inputPlan().logicalLink().get();
+      SparkPlan plan = plan(link, List.of(partial, complete), own);
+      return new SharedShuffle(
           new AdaptiveSparkPlanExec(
-              shared, adaptive.context(), adaptive.preprocessingRules(), true,
-              adaptive.supportsColumnar());
-      return new SharedShuffle(plan, needed, query, cut.exchange);
+              plan, adaptive.context(), adaptive.preprocessingRules(), true,
+              adaptive.supportsColumnar()),
+          original.canonicalized());
     }
     return null;
+  }
+
+  /** Return the aggregates of the keys above an exchange. Adaptive execution plans them anew from
+      their logical plan, which must not have the operators of the side above the exchange either. */
+  private static SparkPlan plan(
+      LogicalPlan link, List<SparkPlan> aggregates, SparkPlan exchange) {
+    LogicalPlan below = findLink(exchange);
+    LogicalPlan keys = link.withNewChildren(ScalaInterop.asScala(List.of(below)));
+    SparkPlan plan = exchange;
+    plan.setLogicalLink(below);
+    for (SparkPlan aggregate : aggregates) {
+      plan = aggregate.withNewChildren(ScalaInterop.asScala(List.of(plan)));
+      plan.setLogicalLink(keys);
+    }
+    return plan;
+  }
+
+  /** Return the logical plan of the first node that has one: Spark adds exchanges later. */
+  private static LogicalPlan findLink(SparkPlan plan) {
+    LogicalPlan link = ScalaInterop.orNull(plan.logicalLink());
+    return link != null ? link : ScalaInterop.findFirst(plan.children(), SharedShuffle::findLink);
   }
 
   private static AdaptiveSparkPlanExec findAdaptive(SparkPlan plan) {
@@ -93,83 +106,66 @@ record SharedShuffle(
     return plan.children().head();
   }
 
-  private static SparkPlan replaceChild(SparkPlan plan, SparkPlan child) {
-    return plan.withNewChildren(ScalaInterop.asScala(List.of(child)));
+  /** Return the exchange in the plan of the keys that is one of the query, or null. */
+  private static ShuffleExchangeExec find(
+      AdaptiveSparkPlanExec query, SparkPlan side, List<Attribute> needed, boolean isOnlyShared) {
+    ShuffleExchangeExec own = findExchange(query.initialPlan(), side);
+    if (!isOnlyShared || own != null && isUsable(query, own, needed)) return own;
+    return side.children().size() == 1 ? find(query, child(side), needed, true) : null;
   }
 
-  /** A filtering side whose rows come from an exchange. */
-  private record Cut(SparkPlan plan, ShuffleExchangeExec exchange) {
-    /** Return a side with its uppermost exchange that a query has, and the operators above it that
-        are repeated; null if no exchange has the columns that are needed. */
-    static Cut of(
-        SparkPlan side, AdaptiveSparkPlanExec query, List<Attribute> needed, Operators repeated) {
-      ShuffleExchangeExec exchange = findExchange(query.initialPlan(), side);
-      if (exchange != null && (repeated == Operators.ALL || isCertain(query, exchange))) {
-        return new Cut(exchange, exchange);
+  /** Return the exchange of a query that has the rows of a plan, as an exchange of this plan, or
+      null. */
+  private static ShuffleExchangeExec findExchange(SparkPlan query, SparkPlan plan) {
+    if (query instanceof ShuffleExchangeExec exchange) {
+      if (exchange.sameResult(plan)) return (ShuffleExchangeExec) plan;
+      if (child(query).sameResult(plan)) {
+        // Adaptive execution finds the exchange by the plan of the keys: that plan is its child.
+        ShuffleExchangeExec own = Nodes.exchange(exchange, plan);
+        if (own.sameResult(exchange)) return own;
       }
-      if (side.children().size() != 1) return null;
-      Cut below = of(child(side), query, needed, repeated);
-      if (below == null) return null;
-      boolean isRepeated =
-          repeated == Operators.ALL
-              || repeated == Operators.CHEAP && isCheap(side)
-                  && child(side).outputSet().subsetOf(below.plan.outputSet());
-      if (isRepeated) return new Cut(replaceChild(side, below.plan), below.exchange);
-      return needed.stream().allMatch(below.plan.outputSet()::contains) ? below : null;
     }
-
-    /** Return the exchange of a query that has the rows of a plan, as an exchange of this plan, or
-        null. */
-    private static ShuffleExchangeExec findExchange(SparkPlan query, SparkPlan plan) {
-      if (query instanceof ShuffleExchangeExec exchange) {
-        if (exchange.sameResult(plan)) return (ShuffleExchangeExec) plan;
-        if (child(query).sameResult(plan)) {
-          // Adaptive execution finds the exchange by the plan of the keys: that plan is its child.
-          ShuffleExchangeExec own = Nodes.exchange(exchange, plan);
-          if (own.sameResult(exchange)) return own;
-        }
-      }
-      return ScalaInterop.findFirst(query.children(), child -> findExchange(child, plan));
-    }
-
-    private static boolean isCheap(SparkPlan node) {
-      boolean isKnown =
-          node instanceof ProjectExec || node instanceof FilterExec || node instanceof SortExec
-              || node instanceof BaseAggregateExec;
-      return isKnown
-          && !node.expressions().exists(e -> e.exists(UserDefinedExpression.class::isInstance));
-    }
+    return ScalaInterop.findFirst(query.children(), child -> findExchange(child, plan));
   }
 
-  /** Whether a query computes an exchange as it is now planned: its stage has begun, or is one of
-      the first. */
-  private static boolean isCertain(AdaptiveSparkPlanExec query, SparkPlan exchange) {
+  /** Whether a query writes, or is part of a command. If Spark loses the shuffle, and rows differ when
+      they are computed again, the command would write them without their partners. */
+  private static boolean isOfCommand(AdaptiveSparkPlanExec query) {
+    SparkContext context = query.context().session().sparkContext();
+    String root = context.getLocalProperty("spark.sql.execution.root.id");
+    return query.context().qe().analyzed() instanceof Command
+        || root != null && !root.equals(context.getLocalProperty("spark.sql.execution.id"));
+  }
+
+  /** Whether a query computes an exchange as it is now planned, and has some columns only from it. */
+  private static boolean isUsable(
+      AdaptiveSparkPlanExec query, SparkPlan exchange, List<Attribute> needed) {
+    SparkPlan current = query.executedPlan();
     return !query.initialPlan().exists(SharedShuffle::hasSubquery)
-        && query.executedPlan().exists(
-            node ->
-                node.sameResult(exchange)
-                    && (node instanceof QueryStageExec
-                        || !node.exists(part -> part != node && beginsLater(part))));
+        && current.exists(node -> node.sameResult(exchange) && isFirst(node))
+        && needed.stream()
+            .allMatch(
+                column ->
+                    isOnlySource(exchange, current, column)
+                        && current.exists(
+                            node ->
+                                node.sameResult(exchange) && node.outputSet().contains(column)));
   }
 
-  /** Whether adaptive execution may plan anew what is above a node, before it begins. */
+  /** Whether a stage has begun, or an exchange is below all others: adaptive execution may plan
+      anew what is above a stage, before it begins. */
+  private static boolean isFirst(SparkPlan node) {
+    return node instanceof QueryStageExec
+        || ScalaInterop.asJava(node.children()).stream()
+            .noneMatch(child -> child.exists(SharedShuffle::beginsLater));
+  }
+
   private static boolean beginsLater(SparkPlan node) {
     return node instanceof Exchange || node instanceof QueryStageExec
         || node instanceof InMemoryTableScanExec;
   }
 
-  /** Whether the query has the columns of the keys only from this exchange. */
-  boolean isOnlySource() {
-    SparkPlan current = query.executedPlan();
-    return needed.stream()
-        .allMatch(
-            column ->
-                isOnlySource(current, column)
-                    && current.exists(
-                        node -> node.sameResult(exchange) && node.outputSet().contains(column)));
-  }
-
-  private boolean isOnlySource(SparkPlan node, Attribute column) {
+  private static boolean isOnlySource(SparkPlan exchange, SparkPlan node, Attribute column) {
     if (node.sameResult(exchange)) return true;
     List<SparkPlan> children = ScalaInterop.asJava(node.children());
     if (node.outputSet().contains(column)) {
@@ -177,7 +173,7 @@ record SharedShuffle(
       boolean passes = children.stream().anyMatch(child -> child.outputSet().contains(column));
       if (!passes || node instanceof UnionExec) return false;
     }
-    return children.stream().allMatch(child -> isOnlySource(child, column));
+    return children.stream().allMatch(child -> isOnlySource(exchange, child, column));
   }
 
   /** Whether a node has a subquery of the query, with joins that are not in its plan. */
@@ -187,26 +183,50 @@ record SharedShuffle(
 
   private static boolean hasSubquery(Expression e) {
     return e instanceof ExecSubqueryExpression
-        || !(e instanceof DynamicPruningExpression) && e.children().exists(SharedShuffle::hasSubquery);
+        || !(e instanceof DynamicPruningExpression)
+            && e.children().exists(SharedShuffle::hasSubquery);
   }
 
-  /** Let this shuffle be the only one of the query with these rows: return its stage; null if it has
-      not begun, or there is another one. */
-  ExchangeQueryStageExec unite() {
-    return EqualStages.unite(plan.context(), exchange);
+  /**
+   * Let adaptive execution use the stage that has begun for all equal exchanges of the query, and
+   * return it; null if none has begun, or several have.
+   *
+   * <p>Adaptive execution itself compares exchanges after their scans were pruned, perhaps by
+   * lookups with different responses.
+   */
+  ShuffleQueryStageExec unite() {
+    ShuffleQueryStageExec found = null;
+    for (ExchangeQueryStageExec each : ScalaInterop.asJava(plan.context().stageCache().values())) {
+      if (!(each instanceof ShuffleQueryStageExec stage)) continue;
+      if (!stage.canonicalized().equals(form)) continue;
+      if (found != null && found.plan() != stage.plan()) return null;
+      found = stage;
+    }
+    // Adaptive execution looks an exchange up in this form before it makes a stage of it.
+    if (found != null) plan.context().stageCache().putIfAbsent(form, found);
+    return found;
   }
 
-  /** Let the query read this shuffle, now that it is written; whether it can read no other one. */
+  /**
+   * Let the query read this shuffle, now that it is written; whether it can read no other one.
+   *
+   * <p>Adaptive execution puts a stage into its logical plan only if it has not found it finished.
+   * Otherwise it may broadcast the other side of the join, and compute this one again. So it gets a
+   * stage of the same shuffle that is yet to finish.
+   */
   boolean restart() {
-    if (!(unite() instanceof ShuffleQueryStageExec stage)) return false;
-    EqualStages.restart(plan.context(), exchange, stage);
+    ShuffleQueryStageExec stage = unite();
+    if (stage == null) return false;
+    plan.context().stageCache().put(
+        form, new ShuffleQueryStageExec(stage.id(), stage.plan(), stage._canonicalized()));
     return true;
   }
 
-  /** Whether Spark takes it that the rows are the same when lost ones are computed again. */
+  /** Whether Spark takes it that lost rows are the same when it computes them again. Which rows a
+      LIMIT keeps depends on their order. */
   boolean isDeterminate() {
     return unite().plan() instanceof ShuffleExchangeExec shuffle
-        && !shuffle.shuffleDependency().rdd().outputDeterministicLevel()
-            .equals(DeterministicLevel.INDETERMINATE());
+        && shuffle.shuffleDependency().rdd().outputDeterministicLevel()
+            .equals(DeterministicLevel.DETERMINATE());
   }
 }
