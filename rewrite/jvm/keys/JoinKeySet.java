@@ -40,8 +40,8 @@ public final class JoinKeySet implements KeyValues {
   /** The filter in the physical plan; null if there is nothing to collect. */
   private final InSubqueryExec filter;
   private final Form form;
-  /** Whether the filtering side must not run for the keys: a broadcast or shuffle of the query has
-      them, or nothing. */
+  /** Whether the keys come only from a broadcast or shuffle of the query: the filtering side must not
+      run for them. */
   private final boolean isOnlyShared;
   private final Inversion inversion;
   private final KeySource source;

@@ -24,7 +24,10 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
 
   private static final String TOO_MANY_TUPLES = "there are many tuples";
 
-  /** Keys, or why there are none; `isFailure` if collecting them had to be given up. */
+  private static final String NO_SHUFFLE =
+      "no shuffle of the query has the rows of a dimension that runs once, before this scan";
+
+  /** Keys, or the reason why they are unavailable; `isFailure` if collecting them failed. */
   record Result(Collection<Object> keys, String reason, boolean isFailure) {}
 
   private final InSubqueryExec filter;
@@ -40,8 +43,8 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
   private boolean isStopped;
   private volatile boolean isShared;
 
-  /** Begin to collect at most `maxKeys` keys. If `isOnlyShared`, they come from a broadcast or a
-      shuffle of the query, or there are none. */
+  /** Begin to collect at most `maxKeys` keys. If `isOnlyShared`, they come only from a broadcast
+      or a shuffle of the query. */
   KeyCollection(
       InSubqueryExec filter, int maxKeys, boolean isOnlyShared, IndexClient client) {
     this.filter = filter;
@@ -121,7 +124,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
     SparkPlan own = subquery.children().head();
     SharedShuffle shared = SharedShuffle.of(own, isOnlyShared);
     if (shared == null) {
-      if (isOnlyShared) return noShuffle();
+      if (isOnlyShared) return new Result(null, NO_SHUFFLE, false);
       return choose(false) ? result(take(own, type)) : null;
     }
     // Two scans must not begin the same shuffle at once: it would run twice.
@@ -130,19 +133,15 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
       shared.unite();
       Collection<Object> keys = take(shared.plan(), type);
       boolean isUnited = shared.restart() && (!isOnlyShared || shared.isDeterminate());
-      return isUnited || !isOnlyShared ? result(keys) : noShuffle();
+      return isUnited || !isOnlyShared
+          ? result(keys)
+          : new Result(null, "Spark may compute other rows if it loses the shuffle", true);
     }
   }
 
   private Result result(Collection<Object> keys) {
     if (keys != null) return new Result(keys, null, false);
     return new Result(null, maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY, true);
-  }
-
-  private static Result noShuffle() {
-    return new Result(
-        null, "no shuffle of the query has the rows of a dimension that runs once, before this scan",
-        false);
   }
 
   private Collection<Object> take(SparkPlan plan, DataType type) {
