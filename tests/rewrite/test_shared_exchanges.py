@@ -48,7 +48,7 @@ SMJ = {
     **QUIET,
 }
 PLAIN = {"spark.sql.adaptive.enabled": "false"}
-REASON = "no shuffle of the query has the rows of a dimension that runs once, before this scan"
+REASON = "no shuffle of the query has its rows before this scan"
 
 Rows = list[tuple[int, int]]
 FEW: Rows = [(3, 1), (15, 2), (27, 3)]  # in one file

@@ -106,6 +106,12 @@ public final class JoinKeySet implements KeyValues {
     return "the dimension has " + what + ", and no join in the scan's own stage has these rows";
   }
 
+  /** Return why the filtering side must not run for the keys; null if it may. */
+  private String onlyShared() {
+    if (!isOnlyShared) return null;
+    return isNonRepeatable() ? source.nonRepeatableReason() : "rows that are computed only once";
+  }
+
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
       broadcast, or its shuffle is the only one. The scan is in the plan `stage`. */
   public void discardOtherRows(SparkPlan stage, SparkPlan scan) {
@@ -242,7 +248,7 @@ public final class JoinKeySet implements KeyValues {
     try {
       for (JoinKeySet set : running) {
         set.collection =
-            new KeyCollection(set.filter, set.maxKeys(composites), set.isOnlyShared, client);
+            new KeyCollection(set.filter, set.maxKeys(composites), set.onlyShared(), client);
       }
       for (JoinKeySet set : running) {
         set.await(patience);

@@ -24,15 +24,12 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
 
   private static final String TOO_MANY_TUPLES = "there are many tuples";
 
-  private static final String NO_SHUFFLE =
-      "no shuffle of the query has the rows of a dimension that runs once, before this scan";
-
   /** Keys, or the reason why they are unavailable; `isFailure` if collecting them failed. */
   record Result(Collection<Object> keys, String reason, boolean isFailure) {}
 
   private final InSubqueryExec filter;
   private final int maxKeys;
-  private final boolean isOnlyShared;
+  private final String onlyShared;
   private final long maxBytes;
   private final String tag = "skipping-keys-" + UUID.randomUUID();
   private final long began = System.nanoTime();
@@ -43,13 +40,13 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
   private boolean isStopped;
   private volatile boolean isShared;
 
-  /** Begin to collect at most `maxKeys` keys. If `isOnlyShared`, they come only from a broadcast
-      or a shuffle of the query. */
+  /** Begin to collect at most `maxKeys` keys. They come only from a broadcast or a shuffle of
+      the query if `onlyShared` is not null: what the dimension has that must not run again. */
   KeyCollection(
-      InSubqueryExec filter, int maxKeys, boolean isOnlyShared, IndexClient client) {
+      InSubqueryExec filter, int maxKeys, String onlyShared, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
-    this.isOnlyShared = isOnlyShared;
+    this.onlyShared = onlyShared;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
@@ -122,11 +119,13 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
       return choose(true) ? result(fit(subquery.executeCollect(), type)) : null;
     }
     SparkPlan own = subquery.children().head();
+    boolean isOnlyShared = onlyShared != null;
     SharedShuffle shared = SharedShuffle.of(own, isOnlyShared);
-    if (shared == null) {
-      if (isOnlyShared) return new Result(null, NO_SHUFFLE, false);
-      return choose(false) ? result(take(own, type)) : null;
+    if (shared == null && isOnlyShared) {
+      String reason = "and no shuffle of the query has its rows before this scan";
+      return new Result(null, "the dimension has " + onlyShared + ", " + reason, false);
     }
+    if (shared == null) return choose(false) ? result(take(own, type)) : null;
     // Two scans must not begin the same shuffle at once: it would run twice.
     synchronized (shared.form()) {
       if (!choose(true)) return null;
