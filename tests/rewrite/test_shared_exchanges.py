@@ -300,7 +300,8 @@ def test_shared_exchanges_of_commands(spark: SparkSession) -> None:
     counter.rdd(spark, FEW).createOrReplaceTempView("given")
     with settings(spark, SMJ):
         explained = rewrite.explain(
-            spark.sql("CREATE TABLE sink AS SELECT f.id FROM shaped f JOIN given g ON f.k = g.k")
+            spark.sql("""CREATE TABLE sink USING parquet AS
+                SELECT f.id FROM shaped f JOIN given g ON f.k = g.k""")
         )
     assert spark.table("sink").count() == 12
     spark.sql("DROP TABLE sink")
