@@ -60,9 +60,8 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None
         make_table(spark, "shaped", FACT, "k VALUE_LIST")
         make_table(spark, "dims", DIM)
         for path in ("parquet", "csv"):
-            spark.sql(DIM).coalesce(1).write.mode("overwrite").format(path).saveAsTable(
-                f"spark_catalog.default.{path}_dims"
-            )
+            spark.sql(f"""CREATE TABLE spark_catalog.default.{path}_dims USING {path} AS
+                SELECT /*+ COALESCE(1) */ * FROM ({DIM})""")
         yield
         spark.sql("DROP SKIPPING INDEX ON shaped")
         spark.sql("DROP TABLE shaped")
