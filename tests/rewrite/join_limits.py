@@ -109,6 +109,22 @@ def concurrent(spark: SparkSession, queries: int, threads: int) -> None:
     print(f"{queries} at once: {time.monotonic() - started:.0f} s", flush=True)
 
 
+def shared_exchanges(spark: SparkSession, queries: int, threads: int) -> None:
+    """One side of a join waits for the shuffle of the other one."""
+    spark.conf.set(SMJ, "-1")
+
+    def run(n: int) -> int | None:
+        given = spark.createDataFrame([(n,), (n + FILES,)], "k int")
+        df = spark.table("fact").join(given, "k").select("id")
+        assert len(df.collect()) == 8
+        (fact,) = rewrite.explain(df).scans
+        return fact.opened
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert list(pool.map(run, range(queries))) == [1] * queries
+    print(f"{queries} shared exchanges at once: {time.monotonic() - started:.0f} s", flush=True)
+
+
 if __name__ == "__main__":
     started = time.monotonic()
     folder, millions, at_once = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -123,5 +139,6 @@ if __name__ == "__main__":
     spark = session(f"{folder}/1", "local[1]")  # the catalog went with the first session
     make(spark)
     concurrent(spark, queries=8, threads=8)
+    shared_exchanges(spark, queries=16, threads=8)
     spark.stop()
     print("all is well")

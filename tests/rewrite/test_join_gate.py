@@ -60,6 +60,11 @@ def test_a_partition_column_is_sparks_own(spark: SparkSession) -> None:
     scan = scan_of(same_rows(spark, joined("name = 3", "gated_parts")), "gated_parts")
     assert "k is a partition column, and pruned by Spark" in str(scan)
     assert scan.opened == 10
+    first = (
+        "SELECT f.id FROM gated_parts f JOIN (SELECT k FROM dimg ORDER BY name LIMIT 3) USING (k)"
+    )
+    scan = scan_of(same_rows(spark, first), "gated_parts")
+    assert "a LIMIT or a sample, and partitions get their keys first" in str(scan)
     spark.sql("DROP SKIPPING INDEX ON gated_parts")
     spark.sql("DROP TABLE gated_parts")
 
@@ -185,7 +190,9 @@ def test_what_keys_saved_is_forgotten_when_the_index_is_altered(
 def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) -> None:
     classes = Classes(spark.sparkContext._gateway)
     feedback = classes.new("keys.PruningFeedback")
-    source = _make_source(classes, None)
+    source = classes.new(
+        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, None
+    )
     feedback.recordFailure(source, "there are too many", 60.0)
     lately = "keys were not collected lately: there are too many"
     assert feedback.rejectReason("shape", "10", 1) == lately
@@ -195,18 +202,27 @@ def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) ->
     assert feedback.rejectReason("shape", "10", 1) is None
 
 
-def test_rows_that_may_be_others_are_so_however_much_is_noted_since(spark: SparkSession) -> None:
-    classes = Classes(spark.sparkContext._gateway)
-    registry, another = classes.new("keys.PruningRegistry"), classes.new("keys.PruningRegistry")
-    id = registry.register(_make_source(classes, "a window"))
-    assert registry.find(id).nonRepeatableReason() == "a window"
-    assert another.find(id).nonRepeatableReason() == "rows that may be others"
-    repeatable = registry.register(_make_source(classes, None))
-    assert another.find(repeatable).nonRepeatableReason() is None
+def test_keys_of_rows_that_are_computed_once_whose_source_is_forgotten(spark: SparkSession) -> None:
+    """A long query may outlive what is remembered of its joins."""
+    query = """SELECT f.id FROM gated f
+        JOIN (SELECT k FROM dimg ORDER BY name LIMIT 3) d ON f.k = d.k"""
+    hooks = find_hooks(spark)
+    assert hooks is not None
+    for is_forgotten, opened in ((False, 1), (True, FILES)):
+        df = spark.sql(query)
+        df._jdf.queryExecution().optimizedPlan()
+        if is_forgotten:
+            _field(_field(hooks.java, "registry"), "sources").clear()
+        assert len(df.collect()) == 12
+        (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("gated")]
+        assert scan.opened == opened, str(scan)
+    assert "Spark did not collect them" in str(scan)
 
 
-def _make_source(classes: Classes, reason: str | None) -> Any:
-    return classes.new("keys.KeySource", "d", "shape", "10", 1, reason, "a join", False, None, None)
+def _field(of: Any, name: str) -> Any:
+    field = of.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field.get(of)
 
 
 @pytest.mark.parametrize(

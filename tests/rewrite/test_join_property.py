@@ -102,7 +102,15 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]
         spark.table("dima").where("a IN (2, 3)").createOrReplaceTempView("kept")
         spark.catalog.cacheTable("kept")
         make_table(spark, "sub1", "SELECT int(id) AS g, id AS h, 0 AS _f FROM range(5)")
+        for name in DIMENSIONS:
+            rows = spark.table(name)
+            view = spark.createDataFrame(rows.rdd, rows.schema)
+            view.createOrReplaceTempView(f"rows_of_{name}")
+        spark.udf.register("same", lambda value: value, "int")
         yield request.param
+        spark.sql("DROP TEMPORARY FUNCTION same")
+        for name in DIMENSIONS:
+            spark.catalog.dropTempView(f"rows_of_{name}")
         for name in ("star", "star2", "parted"):
             spark.sql(f"DROP SKIPPING INDEX ON {name}")
         spark.catalog.uncacheTable("kept")
@@ -133,7 +141,7 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
     shape = draw(
         st.sampled_from(
             ["plain", "plain", "distinct", "group", "sub", "sub", "limit", "union", "latest",
-             "small", "kept", "large"]
+             "small", "kept", "large", "rows", "rows", "exploded", "code"]
         )
     )  # fmt: skip
     query = {
@@ -145,6 +153,9 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
         "latest": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY l DESC) AS"
         f" r FROM {table} WHERE {where}) WHERE r = 1",
         "small": "SELECT * FROM few",
+        "rows": f"SELECT * FROM rows_of_{table} WHERE {where.replace(table, f'rows_of_{table}')}",
+        "exploded": f"SELECT {table}.* FROM {table} LATERAL VIEW explode(array(1)) WHERE {where}",
+        "code": f"SELECT * FROM {table} WHERE {where} AND same(a) = a",
         "large": f"SELECT {names}, a FROM (SELECT *, id % 12 AS a, id % 5 AS g FROM star2) s WHERE"
         f" {where.replace(table, 's')}",
         "kept": f"SELECT * FROM kept WHERE {where.replace(table, 'kept')}",

@@ -333,6 +333,7 @@ ONCE: dict[str, tuple[Query, int]] = {
 }  # fmt: skip
 
 
+@on_every_format
 @pytest.mark.parametrize("shape", [each for each in ONCE if IS_SPARK_4 or "any case" not in each])
 def test_rows_that_are_computed_once(spark: SparkSession, shape: str) -> None:
     """Only from the broadcast that the join itself looks its rows up in."""
@@ -341,7 +342,9 @@ def test_rows_that_are_computed_once(spark: SparkSession, shape: str) -> None:
         with cost_ignored(spark):
             scan = fact(same_rows(spark, query))
         assert scan.opened == files, str(scan)
-        for engine in ("sort-merge", "plain", "plain, sort-merge"):
+        shuffled = fact(same_rows(spark, query, conf=SMJ))
+        assert shuffled.opened == files, str(shuffled)
+        for engine in ("plain", "plain, sort-merge"):
             scan = fact(same_rows(spark, query, conf=ENGINES[engine]))
             assert scan.opened == FILES, str(scan)
             assert re.search(
@@ -351,15 +354,82 @@ def test_rows_that_are_computed_once(spark: SparkSession, shape: str) -> None:
         spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("tables", ["iceberg"], indirect=True)
-@pytest.mark.parametrize("shape", ["LIMIT", "the latest row"])
-def test_a_connector_filters_by_itself(spark: SparkSession, shape: str) -> None:
-    """With whatever keys the plan has, so it must not have those of rows that may differ."""
-    scan = fact(same_rows(spark, ONCE[shape][0]))
-    assert scan.opened == FILES
-    assert "partitions and connectors get their keys first" in str(scan)
+TOP = "(SELECT k FROM scattered WHERE g < 5 ORDER BY g LIMIT 3) d"
+TOP_JOINS = {
+    "inner": f"SELECT f.id, pad FROM shaped f JOIN {TOP} ON f.k = d.k",
+    "inner, first": f"SELECT f.id, pad FROM {TOP} JOIN shaped f ON f.k = d.k",
+    "left outer": f"SELECT f.id, pad FROM {TOP} LEFT JOIN shaped f ON f.k = d.k",
+    "right outer": f"SELECT f.id, pad FROM shaped f RIGHT JOIN {TOP} ON f.k = d.k",
+    "semi": f"SELECT d.k AS id FROM {TOP} WHERE EXISTS (SELECT 1 FROM shaped f WHERE f.k = d.k)",
+    "anti": f"""SELECT d.k AS id FROM {TOP} WHERE NOT EXISTS
+        (SELECT 1 FROM shaped f WHERE f.k = d.k)""",
+    "two facts": f"""SELECT f.id, e.pad FROM shaped f JOIN {TOP} ON f.k = d.k
+        JOIN shaped e ON e.k = d.k AND e.id = f.id""",
+    "with another fact, cast": f"""SELECT f.id FROM shaped f JOIN {TOP} ON f.k = d.k
+        JOIN (SELECT bigint(n) AS n, id FROM shaped) e ON e.id = f.id""",
+    "two of the same": f"""SELECT f.id FROM shaped f JOIN {TOP} ON f.k = d.k UNION ALL
+        SELECT f.id FROM {TOP} LEFT JOIN shaped f ON f.k = d.k""",
+}
+# The first rows of several tasks depend on which one ends first.
+ONE_TASK = {"spark.sql.files.openCostInBytes": "0", "spark.sql.files.minPartitionNum": "1"}
+TOP_ROWS = {"semi": 3, "anti": 0, "two of the same": 24}
 
 
+@pytest.fixture
+def ties(spark: SparkSession) -> Iterator[None]:
+    """A dimension with ties: which rows come first depends on the order in which they are read."""
+    rows = f"SELECT k, g - g % 3 AS g, k % 3 AS _f FROM ({DIM})"
+    make_table(spark, "scattered", rows, "g MIN_MAX")
+    yield
+    spark.sql("DROP SKIPPING INDEX ON scattered")
+    spark.sql("DROP TABLE scattered")
+
+
+@on_every_format
+@pytest.mark.parametrize("threshold", ["1000", "-1"])
+def test_first_rows_of_ties(spark: SparkSession, ties: None, threshold: str) -> None:
+    """Each of them has four partners, whichever they are."""
+    conf = {**ONE_TASK, "spark.sql.autoBroadcastJoinThreshold": threshold}  # not of the fact
+    for shape, query in TOP_JOINS.items():
+        hows = set()
+        for _ in range(3):
+            with settings(spark, conf):
+                df = spark.sql(query)
+                rows = df.collect()
+            explained = rewrite.explain(df)
+            assert len(rows) == TOP_ROWS.get(shape, 12), (shape, str(explained))
+            assert all(row.id is not None for row in rows), (shape, str(explained))
+            scans = [s for s in explained.scans if s.table.endswith("shaped")]
+            opened = min(s.opened or 0 for s in scans)
+            assert opened < FILES, (shape, str(explained))
+            hows |= {keys.how for s in scans for keys in s.keys if keys.keys}
+        shuffled = threshold == "-1" or "outer" in shape
+        assert ("from the shuffle" in hows) >= shuffled, (shape, hows)
+
+
+@on_every_format
+def test_first_rows_that_are_not_shuffled_once(spark: SparkSession, ties: None) -> None:
+    query = TOP_JOINS["left outer"]
+    both = "(SELECT * FROM scattered UNION ALL SELECT * FROM scattered WHERE g > 100)"
+    for conf, changed, is_pruned in (
+        (PLAIN, query, False),
+        (SMJ | PLAIN, query, False),
+        (SMJ | {"spark.sql.exchange.reuse": "false"}, query, False),
+        (SMJ, f"{query} WHERE f.id < (SELECT 1000 + count(*) FROM ids)", False),
+        (SMJ, query.replace("scattered", both), False),
+        # The rows of the shuffle below the LIMIT are more, but certain.
+        (SMJ, query.replace("ORDER BY g", ""), True),
+        (SMJ | {"spark.sql.execution.topKSortFallbackThreshold": "2"}, query, True),
+    ):
+        with settings(spark, ONE_TASK | conf):
+            df = spark.sql(changed)
+            assert len(df.collect()) == 12
+        explained = rewrite.explain(df)
+        (scan,) = [s for s in explained.scans if s.table.endswith("shaped")]
+        assert (scan.opened != FILES) == is_pruned, str(explained)
+
+
+@on_every_format
 def test_rows_of_chance(spark: SparkSession) -> None:
     """Whatever the dimension gives, the join finds its partners: four rows in one file."""
 
@@ -430,7 +500,7 @@ KEPT: dict[str, tuple[Query, str]] = {
     ),
     "a cached LIMIT": (
         lambda spark: joined(spark, spark.table("shaped"), filtered(spark).limit(2).cache()),
-        "Spark does not broadcast it|partitions and connectors",
+        "Spark does not broadcast it",
     ),
     "a cached random dimension": (
         lambda spark: joined(

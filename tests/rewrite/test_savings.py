@@ -217,7 +217,7 @@ def test_joins_that_pruned_too_little_elsewhere(spark: SparkSession, hooks: Hook
         feedback.restore(json.dumps({digest: seen}))
         assert feedback.rejectReason(shape, "", 1) is None
         assert digest not in json.loads(feedback.json()), "it was not used here"
-        args = ("d", shape, "10", 1, None, "a join", False, None, unknown(None))
+        args = ("d", shape, "10", 1, None, "a join", False, False, None, unknown(None))
         source = classes.new("keys.KeySource", *args)
         feedback.recordBenefit(source, 0.0)
         assert json.loads(feedback.json())[digest] == stored

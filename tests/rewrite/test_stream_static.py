@@ -126,7 +126,6 @@ def test_a_batch_in_foreach_batch(spark: SparkSession, fact: str, tmp_path: Path
     frame.coalesce(1).write.format("delta").save(source)
     stream = spark.readStream.format("delta").load(source)
     stream.writeStream.foreachBatch(write).trigger(availableNow=True).start().awaitTermination()
-    # The batch is rows of an RDD: a connector's scan cannot be kept from keys of other rows, and
-    # before Spark 4.1 no scan can without adaptive execution.
-    opens_all = fact.startswith("iceberg") or RELEASE < (4, 1)
-    assert found == [(20, FILES if opens_all else 2)]
+    # The batch is rows of an RDD: before Spark 4.1 no scan can be kept from other rows without
+    # adaptive execution.
+    assert found == [(20, FILES if RELEASE < (4, 1) else 2)]

@@ -13,6 +13,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.internal.SQLConf$;
+import org.apache.spark.sql.internal.SQLConf;
 import rewrite.jvm.bridge.ScalaInterop;
 
 /**
@@ -55,6 +58,15 @@ record FilteringSide(
   /** Return what may give other rows when it is computed again, or null. */
   String nonRepeatableReason() {
     return Repeatability.nonRepeatableReason(plan, needsExactRows);
+  }
+
+  /** Whether keys may come from a shuffle of the query: adaptive execution computes equal exchanges
+      once. One above a join or a cache begins later than the scan that would wait for it. */
+  boolean canBeShuffled() {
+    SQLConf conf = SQLConf$.MODULE$.get();
+    return keys instanceof JoinKeys.EqualKeys && !plan.isStreaming()
+        && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled()
+        && !plan.exists(node -> node instanceof Join || node instanceof InMemoryRelation);
   }
 
   /** Return why its keys cannot be collected, or null. */

@@ -7,11 +7,10 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.TupleRow;
+import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.shims.DynamicKeys;
@@ -119,8 +118,8 @@ sealed interface JoinKeys {
 
     @Override public Expression createFilter(
         Expression pruningKey, LogicalPlan plan, ExprId id, boolean onlyInBroadcast) {
-      Expression filter = JoinKeys.super.createFilter(pruningKey, plan, id, onlyInBroadcast);
-      return new Or(Literal$.MODULE$.TrueLiteral(), filter);
+      return Conditions.setAside(
+          JoinKeys.super.createFilter(pruningKey, plan, id, onlyInBroadcast));
     }
 
     @Override public JoinKeys ofPart() {

@@ -170,9 +170,16 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       if (keys.isEmpty()) noteNotIn(join);
       // The larger side first: the smaller one is the filtering side.
       boolean isLeft = PlanSize.bytes(join.left()).compareTo(PlanSize.bytes(join.right())) >= 0;
-      Join pruned = pruneSide(join, keys, isLeft, clauses);
-      if (pruned == null) pruned = pruneSide(join, keys, !isLeft, clauses);
-      if (pruned != null) return pruned;
+      List<Boolean> sides = List.of(isLeft, !isLeft);
+      List<Expression> postponed = new ArrayList<>();
+      for (boolean each : sides) {
+        Join pruned = pruneSide(join, keys, each, clauses, postponed);
+        if (pruned != null) return pruned;
+      }
+      for (boolean each : postponed.isEmpty() ? List.<Boolean>of() : sides) {
+        Join pruned = pruneSide(join, keys, each, clauses, null);
+        if (pruned != null) return pruned;
+      }
       // Spark takes the size of given rows for infinite: then the other side is the pruning side.
       if (!noteReasons(join, keys, isLeft)) noteReasons(join, keys, !isLeft);
       return join;
@@ -234,11 +241,16 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
 
     private KeyPushdown pushdown(LogicalPlan pruningSide) {
-      return new KeyPushdown(context, copies, pruningSide, List.of());
+      return pushdown(pruningSide, List.of(), null);
+    }
+
+    private KeyPushdown pushdown(
+        LogicalPlan pruningSide, List<Expression> alsoNeeded, List<Expression> postponed) {
+      return new KeyPushdown(context, copies, pruningSide, alsoNeeded, postponed);
     }
 
     /** Return the conditions under which a MERGE changes rows of a side that the join keeps without a
-        match; null if it may change any row, or it is no side that a MERGE changes. */
+        match; nothing if it may change any row, or it is no side that a MERGE changes. */
     private List<Expression> findConditions(
         UnmatchedClauses known, JoinType type, LogicalPlan plan, boolean isLeft) {
       LogicalPlan scan = plan.collectLeaves().head();
@@ -253,32 +265,31 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       } else if (!isLeft && type == RightOuter$.MODULE$ && KeyPushdown.looksForFiles(plan)) {
         found = context.registry().findClauses(scan);
       }
-      if (found == null || found.conditions().isEmpty()) return null;
+      if (found == null) return List.of();
       if (!found.changeAll()) return found.conditions();
       ScanNotes.add(scan, "WHEN NOT MATCHED BY SOURCE may change any row");
-      return null;
+      return List.of();
     }
 
-    /** Return the join with keys on the scans of one side; null if there are no keys. */
+    /** Return the join with keys on the scans of one side; null if there are no keys. For `postponed`
+        see KeyPushdown. */
     private Join pruneSide(
-        Join join, EquiKeys keys, boolean isLeft, UnmatchedClauses clauses) {
+        Join join, EquiKeys keys, boolean isLeft, UnmatchedClauses clauses,
+        List<Expression> postponed) {
       JoinType type = join.joinType();
       LogicalPlan plan = isLeft ? join.left() : join.right();
       List<Candidate> candidates = findEqual(join, keys, isLeft);
       List<Expression> alsoNeeded = findConditions(clauses, type, plan, isLeft);
       // Ranges cannot tell that their source, with these conditions, is forgotten: see JoinKeySet.
-      if (alsoNeeded == null) candidates.addAll(RangeJoins.of(join, isLeft));
+      if (alsoNeeded.isEmpty()) candidates.addAll(RangeJoins.of(join, isLeft));
       boolean isPruned = false;
       for (Candidate candidate : candidates) {
         Expression key = candidate.pruningKey();
         FilteringSide side = candidate.side();
         if (new SideCost(side).rejectReason(PlanSize.bytes(plan)) != null) continue;
         if (JoinTypes.keepsPartnerless(type)) side = side.requireExactRows();
-        KeyPushdown pushdown =
-            alsoNeeded == null
-                ? pushdown(plan)
-                : new KeyPushdown(context, copies, plan, alsoNeeded);
-        if (alsoNeeded != null || JoinTypes.canLose(type, isLeft)) {
+        KeyPushdown pushdown = pushdown(plan, alsoNeeded, postponed);
+        if (!alsoNeeded.isEmpty() || JoinTypes.canLose(type, isLeft)) {
           // In a MERGE that only inserts, a command looks for rows, but the table has no mark.
           KeyPushdown.Result result = pushdown.push(plan, key, side, type == LeftAnti$.MODULE$);
           plan = result.plan();

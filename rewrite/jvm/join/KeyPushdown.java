@@ -54,10 +54,13 @@ import rewrite.jvm.source.ScanSources;
  *      +- Relation f                   +- Filter dynamicpruning(id IN keys of d)
  *                                         +- Relation f
  * </pre>
+ *
+ * @param postponed gets keys that only a shuffle of the query may have, instead of the scan: the other
+ *     side of the join may have better ones. If it is null, the scan gets them.
  */
 record KeyPushdown(
     PruningContext context, ReuseAnalysis copies, LogicalPlan pruningSide,
-    List<Expression> alsoNeeded) {
+    List<Expression> alsoNeeded, List<Expression> postponed) {
   /** Tables in a row through which keys go on. By each key there is another way, and a long chain
       has very many ways. */
   private static final int MAX_HOPS = 2;
@@ -404,6 +407,10 @@ record KeyPushdown(
       for (FilteringSide candidate : candidates) {
         reason = cost.rejectReason(candidate, count);
         if (reason != null) continue;
+        if (postponed != null && cost.isOnlyShuffled(candidate)) {
+          postponed.add(key);
+          return unchanged;
+        }
         Expression keys = cost.createFilter(candidate, count, alsoNeeded);
         Filter now =
             filter == null

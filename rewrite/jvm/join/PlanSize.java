@@ -7,6 +7,10 @@ import org.apache.spark.sql.catalyst.plans.logical.HintInfo;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Window;
+import org.apache.spark.sql.execution.ExternalRDD;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.datasources.LogicalRelation;
+import org.apache.spark.sql.execution.datasources.jdbc.JDBCRelation;
 import org.apache.spark.sql.internal.SQLConf$;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.source.ReportedSize;
@@ -21,6 +25,16 @@ final class PlanSize {
     return ScalaInterop.asJava(plan.collectLeaves()).stream()
         .map(ReportedSize::allBytes)
         .reduce(BigInteger.ZERO, BigInteger::add);
+  }
+
+  /** Whether a plan reads only rows of RDDs and databases, whose size Spark does not know. */
+  static boolean isUnknown(LogicalPlan plan) {
+    return ScalaInterop.asJava(plan.collectLeaves()).stream()
+        .allMatch(
+            leaf ->
+                leaf instanceof LogicalRDD || leaf instanceof ExternalRDD<?>
+                    || leaf instanceof LogicalRelation table
+                        && table.relation() instanceof JDBCRelation);
   }
 
   static BigInteger estimate(LogicalPlan plan) {

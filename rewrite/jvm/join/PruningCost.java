@@ -4,15 +4,12 @@ import java.math.BigInteger;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
-import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.KeySource;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
-import rewrite.jvm.source.ConnectorSource;
 import rewrite.jvm.source.ReportedSize;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
@@ -103,11 +100,12 @@ final class PruningCost {
           + " parts";
     }
     String nonRepeatable = side.nonRepeatableReason();
-    if (nonRepeatable != null && (source instanceof ConnectorSource || isPartition())) {
-      return "the dimension has " + nonRepeatable
-          + ", and partitions and connectors get their keys first";
+    if (nonRepeatable != null && isPartition()) {
+      return "the dimension has " + nonRepeatable + ", and partitions get their keys first";
     }
-    if (onlyInBroadcast(side) && !side.isBroadcast()) return rejectReread(side, nonRepeatable);
+    if (!fromShuffle(side) && isOnlyShuffled(side)) {
+      return rejectReread(side, nonRepeatable);
+    }
     return rejectReasonOfFeedback(side, copies);
   }
 
@@ -133,30 +131,44 @@ final class PruningCost {
   /** Return the dynamic pruning expression; registers its source. `alsoNeeded` are conditions of rows
       that are needed without a partner. */
   Expression createFilter(FilteringSide side, int copies, List<Expression> alsoNeeded) {
-    KeySource source =
+    String nonRepeatable = side.nonRepeatableReason();
+    boolean isShared = isOnlyShared(side);
+    boolean canBeShuffled = isShared && fromShuffle(side);
+    // Spark must not run the side again, nor use keys of other rows than those that the join reads.
+    boolean isOnlyShared = canBeShuffled || nonRepeatable != null;
+    KeySource origin =
         KeySource.of(
-            side.name(), shape(side, copies), overhead(side), copies, side.nonRepeatableReason(),
-            side.join(), side.isBroadcast(), alsoNeeded);
+            side.name(), shape(side, copies), overhead(side), copies, nonRepeatable, side.join(),
+            side.isBroadcast(), isOnlyShared, alsoNeeded);
     Expression filter =
         side.keys()
             .createFilter(
-                key, side.plan(), context.registry().register(source), onlyInBroadcast(side));
-    return alsoNeeded.isEmpty() || Conditions.isAside(filter)
-        ? filter
-        : new Or(Literal$.MODULE$.TrueLiteral(), filter);
+                key, side.plan(), context.registry().register(origin), isShared && !canBeShuffled);
+    return isOnlyShared || !alsoNeeded.isEmpty() ? Conditions.setAside(filter) : filter;
   }
 
   private static String overhead(FilteringSide side) {
     return String.valueOf(new SideCost(side).overhead());
   }
 
+  /** Whether only a shuffle of the query may have the keys of a side. */
+  boolean isOnlyShuffled(FilteringSide side) {
+    return !side.isBroadcast() && isOnlyShared(side);
+  }
+
+  /** Whether keys that only an exchange of the query has may come from a shuffle. Spark itself
+      computes the keys of partitions. */
+  private boolean fromShuffle(FilteringSide side) {
+    return side.canBeShuffled() && !isPartition();
+  }
+
   /**
-   * Whether keys are used only if Spark broadcasts the side anyway.
+   * Whether keys are used only if an exchange of the query has them anyway.
    *
    * <p>Otherwise the side is read a second time, which must be cheap, or cheaper than the benefit.
    * The conditions of both tables count. A stream is read once.
    */
-  private boolean onlyInBroadcast(FilteringSide side) {
+  private boolean isOnlyShared(FilteringSide side) {
     if (Repeatability.expensiveReason(side.plan()) != null) return true;
     if (side.nonRepeatableReason() != null || side.plan().isStreaming()) return true;
     SideCost cost = new SideCost(side);

@@ -77,6 +77,8 @@ record SideCost(FilteringSide side) {
    * <p>Useless keys cost at most a small part of the cost of the scan, until feedback stops them.
    */
   private boolean isSmall(LogicalPlan plan, BigInteger bytes) {
+    // Rows of unknown number are read once in any case.
+    if (PlanSize.isUnknown(plan) && side.canBeShuffled()) return true;
     int times = side.isBroadcast() || isCheap() ? SMALL_BROADCAST : SMALL;
     BigInteger overhead = overhead(plan, null, List.of(), 1);
     return overhead.multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;

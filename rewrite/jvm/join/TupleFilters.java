@@ -5,8 +5,6 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.expressions.Literal$;
-import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.KeySource;
@@ -72,8 +70,7 @@ final class TupleFilters {
     List<Expression> columns = group.stream().map(DynamicPruningSubquery::pruningKey).toList();
     List<Expression> keys =
         group.stream().map(each -> each.buildKeys().apply(DynamicKeys.index(each))).toList();
-    return new Or(
-        Literal$.MODULE$.TrueLiteral(),
+    return Conditions.setAside(
         DynamicKeys.of(
             TupleRow.row(columns), group.get(0).buildQuery(),
             ScalaInterop.asScala(List.of(TupleRow.row(keys))), 0, false,

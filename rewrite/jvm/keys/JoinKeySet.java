@@ -6,8 +6,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -30,11 +32,10 @@ import rewrite.jvm.predicate.PredicateEncoder;
  * <p>If they are unavailable, every file is read. If the join has no keys, no file is read.
  */
 public final class JoinKeySet implements KeyValues {
-  private static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
-
   private static final String NOT_COLLECTED = "Spark did not collect them";
 
-  private static final String TOO_MANY_TUPLES = "there are many tuples";
+  /** How long a scan waits for the shuffle of a side with an unknown number of rows. */
+  private static final long MAX_UNKNOWN_SECONDS = 30;
 
   /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
   private enum Form { VALUE, RANGE, TUPLE }
@@ -56,17 +57,16 @@ public final class JoinKeySet implements KeyValues {
     this.filter = filter;
     this.source = source;
     this.form =
-        !isAside ? Form.VALUE
+        !isAside || !(filter.child() instanceof CreateNamedStruct) ? Form.VALUE
         : TupleRow.isRow(filter.child()) ? Form.TUPLE
-        : filter.child().dataType() instanceof StructType ? Form.RANGE
-        : Form.VALUE;
+        : Form.RANGE;
     this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
   }
 
   /** Keys that are unavailable. */
   private JoinKeySet(String reason) {
     this.filter = null;
-    this.source = KeySource.unknown(null);
+    this.source = KeySource.unknown();
     this.form = Form.VALUE;
     this.inversion = null;
     this.reason = reason;
@@ -85,9 +85,9 @@ public final class JoinKeySet implements KeyValues {
     boolean isAside = Conditions.isAside(condition);
     JoinKeySet set = new JoinKeySet(filter, isAside, source);
     if (isAside && set.form == Form.VALUE && !source.isRegistered()) {
-      return new JoinKeySet(NOT_COLLECTED); // which other rows the command needs is forgotten
+      return new JoinKeySet(NOT_COLLECTED); // what such keys require is forgotten
     }
-    return source.nonRepeatableReason() == null || set.canCollect()
+    return set.canCollect() || !source.isOnlyShared()
         ? set
         : new JoinKeySet(set.describeOtherRows());
   }
@@ -98,15 +98,22 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private String describeOtherRows() {
-    return "the dimension has " + source.nonRepeatableReason()
+    return "the dimension has " + onlyShared()
         + ", and no join in the scan's own stage has these rows";
   }
 
+  /** Return what the filtering side has that must not run for the keys; null if it may. */
+  private String onlyShared() {
+    if (!source.isOnlyShared()) return null;
+    String reason = source.nonRepeatableReason();
+    return reason != null ? reason : "rows that are computed only once";
+  }
+
   /** Discard the keys of a non-repeatable filtering side unless the join of the scan reads the same
-      broadcast. The scan is in the plan `stage`. */
-  public void discardUnlessSameBroadcast(SparkPlan stage, SparkPlan scan) {
+      broadcast, or its shuffle is the only one. The scan is in the plan `stage`. */
+  public void discardOtherRows(SparkPlan stage, SparkPlan scan) {
     if (source.nonRepeatableReason() == null || !isAvailable()) return;
-    if (isBroadcast() && broadcast().isJoined(stage, scan)) return;
+    if (isBroadcast() ? broadcast().isJoined(stage, scan) : isShuffle()) return;
     keys = null;
     original = null;
     reason = describeOtherRows();
@@ -199,6 +206,12 @@ public final class JoinKeySet implements KeyValues {
     return filter != null && broadcast() != null;
   }
 
+  /** Whether Spark plans to read the filtering side a second time. Keys that must not cost this come
+      from its shuffle. */
+  private boolean isShuffle() {
+    return BroadcastKeys.subquery(filter) instanceof SubqueryExec;
+  }
+
   /** Return the broadcast of the filtering side, or null. */
   BroadcastKeys broadcast() {
     return BroadcastKeys.of(filter);
@@ -220,7 +233,7 @@ public final class JoinKeySet implements KeyValues {
     if (found.stream().allMatch(bytes::fits)) {
       store(found);
     } else {
-      reason = TOO_MANY;
+      reason = KeyCollection.TOO_MANY;
       hasFailed = true;
     }
   }
@@ -238,10 +251,11 @@ public final class JoinKeySet implements KeyValues {
     patience.begin();
     try {
       for (JoinKeySet set : running) {
-        set.collection = new KeyCollection(set.filter, set.maxKeys(composites), client);
+        set.collection =
+            new KeyCollection(set.filter, set.maxKeys(composites), set.onlyShared(), client);
       }
       for (JoinKeySet set : running) {
-        set.await(set.maxKeys(composites), patience);
+        set.await(patience);
       }
       isComplete = true;
     } finally {
@@ -258,18 +272,19 @@ public final class JoinKeySet implements KeyValues {
     return areAny ? Integer.MAX_VALUE : PredicateEncoder.FEW_TUPLES;
   }
 
-  private void await(int maxKeys, Budget patience) {
+  private void await(Budget patience) {
+    boolean isShort = source.isOnlyShared() && source.isOfUnknownSize();
     try {
       hasFailed = true;
-      Collection<Object> found = collection.await(patience);
-      hasFailed = found == null;
-      if (found == null) {
-        reason = maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY;
-      } else {
-        store(found);
-      }
+      long limit = isShort ? TimeUnit.SECONDS.toNanos(MAX_UNKNOWN_SECONDS) : Long.MAX_VALUE;
+      KeyCollection.Result result = collection.await(Math.min(limit, patience.remaining()));
+      hasFailed = result.isFailure();
+      reason = result.reason();
+      if (result.keys() != null) store(result.keys());
     } catch (TimeoutException late) {
-      reason = "collecting took longer than spark.sql.broadcastTimeout";
+      reason =
+          "collecting took longer than "
+              + (isShort ? MAX_UNKNOWN_SECONDS + " s" : "spark.sql.broadcastTimeout");
     } catch (Throwable failure) {
       Failures.passOn(failure);
       reason = "collecting failed: " + Failures.describe(failure);
@@ -320,7 +335,6 @@ public final class JoinKeySet implements KeyValues {
   private String describeOrigin() {
     if (isBroadcast()) return "from the broadcast";
     if (collection == null || !collection.isShared()) return "read again";
-    boolean isShuffle = BroadcastKeys.subquery(filter) instanceof SubqueryExec;
-    return isShuffle ? "from the shuffle" : "from the broadcast";
+    return isShuffle() ? "from the shuffle" : "from the broadcast";
   }
 }

@@ -13,39 +13,49 @@ import org.apache.spark.sql.execution.InSubqueryExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SubqueryExec;
 import org.apache.spark.sql.types.DataType;
-import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.shims.Sessions;
 
 /** Collects the keys of one filtering side on a thread of this project, so that Spark's pools for
     subqueries cannot run dry. */
-final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Object>> {
+final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.Result> {
+  static final String TOO_MANY = "there are more than spark.skipping.dynamic.maxBytes hold";
+
+  private static final String TOO_MANY_TUPLES = "there are many tuples";
+
+  /** Keys, or the reason why they are unavailable; `isFailure` if collecting them failed. */
+  record Result(Collection<Object> keys, String reason, boolean isFailure) {}
+
   private final InSubqueryExec filter;
   private final int maxKeys;
+  private final String onlyShared;
   private final long maxBytes;
   private final String tag = "skipping-keys-" + UUID.randomUUID();
   private final long began = System.nanoTime();
   private final SparkSession session;
   private final List<String> sessionTags;
-  private final Future<Collection<Object>> future;
+  private final Future<Result> future;
   private Thread thread;
   private boolean isStopped;
   private volatile boolean isShared;
 
-  /** Begin to collect at most `maxKeys` keys. */
-  KeyCollection(InSubqueryExec filter, int maxKeys, IndexClient client) {
+  /** Begin to collect at most `maxKeys` keys. They come only from a broadcast or a shuffle of
+      the query if `onlyShared` is not null: what the dimension has that must not run again. */
+  KeyCollection(
+      InSubqueryExec filter, int maxKeys, String onlyShared, IndexClient client) {
     this.filter = filter;
     this.maxKeys = maxKeys;
+    this.onlyShared = onlyShared;
     this.maxBytes = client.maxBytes();
     this.session = filter.plan().session();
     this.sessionTags = ScalaInterop.asJava(Sessions.tags(session));
     this.future = Sessions.submit(session, client.threads(), this);
   }
 
-  /** Wait for the keys; null if they do not fit. */
-  Collection<Object> await(Budget patience) throws Exception {
-    return future.get(patience.remaining(), TimeUnit.NANOSECONDS);
+  /** Wait for the keys. */
+  Result await(long nanoseconds) throws Exception {
+    return future.get(nanoseconds, TimeUnit.NANOSECONDS);
   }
 
   /** Return the seconds since the start. */
@@ -59,14 +69,14 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
   }
 
   /** Run on the thread that collects. */
-  @Override public Collection<Object> apply() {
+  @Override public Result apply() {
     if (!begin()) return null;
     session.sparkContext().addJobTag(tag);
     // A query that runs within another one, as Delta's do, takes the tags of the session with it.
     sessionTags.forEach(session.sparkContext()::addJobTag);
     try {
       BroadcastKeys broadcast = BroadcastKeys.of(filter);
-      return broadcast == null ? compute() : read(broadcast);
+      return broadcast == null ? compute() : result(read(broadcast));
     } finally {
       end();
       session.sparkContext().removeJobTag(tag);
@@ -101,17 +111,39 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<Collection<Obj
     session.sparkContext().cancelJobsWithTag(tag);
   }
 
-  /** Return the keys; null if there are more than fit, which is known before all are fetched. */
-  private Collection<Object> compute() {
+  /** Return the keys, unless there are more than fit, which is known before all are fetched. */
+  private Result compute() {
     DataType type = filter.child().dataType();
     BaseSubqueryExec subquery = BroadcastKeys.subquery(filter);
     if (!(subquery instanceof SubqueryExec)) { // Comet's, of a broadcast in its own form
-      return choose(true) ? fit(subquery.executeCollect(), type) : null;
+      return choose(true) ? result(fit(subquery.executeCollect(), type)) : null;
     }
     SparkPlan own = subquery.children().head();
-    SparkPlan shared = SharedShuffle.of(own);
-    if (!choose(shared != null)) return null;
-    SparkPlan plan = shared == null ? own : shared;
+    boolean isOnlyShared = onlyShared != null;
+    SharedShuffle shared = SharedShuffle.of(own, isOnlyShared);
+    if (shared == null && isOnlyShared) {
+      String reason = "and no shuffle of the query has its rows before this scan";
+      return new Result(null, "the dimension has " + onlyShared + ", " + reason, false);
+    }
+    if (shared == null) return choose(false) ? result(take(own, type)) : null;
+    // Two scans must not begin the same shuffle at once: it would run twice.
+    synchronized (shared.form()) {
+      if (!choose(true)) return null;
+      shared.unite();
+      Collection<Object> keys = take(shared.plan(), type);
+      boolean isUnited = shared.restart() && (!isOnlyShared || shared.isDeterminate());
+      return isUnited || !isOnlyShared
+          ? result(keys)
+          : new Result(null, "Spark may compute other rows if it loses the shuffle", true);
+    }
+  }
+
+  private Result result(Collection<Object> keys) {
+    if (keys != null) return new Result(keys, null, false);
+    return new Result(null, maxKeys < Integer.MAX_VALUE ? TOO_MANY_TUPLES : TOO_MANY, true);
+  }
+
+  private Collection<Object> take(SparkPlan plan, DataType type) {
     int most = Math.min(maxKeys, KeyBytes.maxKeys(type, maxBytes));
     if (maxBytes > 0 && KeyBytes.varies(type)) {
       List<Object> keys = KeyBytes.fetch(plan, type, most, maxBytes);

@@ -1,6 +1,7 @@
 package rewrite.jvm.keys;
 
 import java.lang.ref.WeakReference;
+import java.math.BigInteger;
 import java.util.List;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
@@ -18,32 +19,40 @@ import rewrite.jvm.bridge.ScalaInterop;
  * @param nonRepeatableReason what may give other rows when the side is computed again, or null
  * @param join stands for the join: all its keys are columns of the same rows
  * @param isBroadcast whether Spark is going to broadcast the side for the join
+ * @param isOnlyShared whether the keys come only from a broadcast or shuffle of the query: the side must
+ *     not run for them
  * @param alsoNeeded conditions of rows that a command needs although they have no partner
  * @param query the query that is planned
  */
 public record KeySource(
     String name, String shape, String overhead, int copies, String nonRepeatableReason, Object join,
-    boolean isBroadcast, List<Expression> alsoNeeded, WeakReference<QueryPlanningTracker> query) {
+    boolean isBroadcast, boolean isOnlyShared, List<Expression> alsoNeeded,
+    WeakReference<QueryPlanningTracker> query) {
 
   /** Return a source for the query that is planned now. */
   public static KeySource of(
       String name, String shape, String overhead, int copies, String nonRepeatableReason,
-      Object join, boolean isBroadcast, List<Expression> alsoNeeded) {
+      Object join, boolean isBroadcast, boolean isOnlyShared, List<Expression> alsoNeeded) {
     return new KeySource(
-        name, shape, overhead, copies, nonRepeatableReason, join, isBroadcast, alsoNeeded,
-        new WeakReference<>(currentQuery()));
+        name, shape, overhead, copies, nonRepeatableReason, join, isBroadcast, isOnlyShared,
+        alsoNeeded, new WeakReference<>(currentQuery()));
   }
 
   /** Return a source that is not registered, or forgotten. */
-  static KeySource unknown(String nonRepeatableReason) {
-    return of("a dimension", null, "", 1, nonRepeatableReason, new Object(), false, List.of());
+  static KeySource unknown() {
+    return of("a dimension", null, "", 1, null, new Object(), false, false, List.of());
   }
 
   /** The source of the tuples of the same rows. */
   public KeySource ofTuples() {
     return new KeySource(
         name, shape + "\ntuples", overhead, copies, nonRepeatableReason, join, isBroadcast,
-        alsoNeeded, query);
+        isOnlyShared, alsoNeeded, query);
+  }
+
+  /** Whether Spark cannot estimate how many rows the filtering side has. */
+  boolean isOfUnknownSize() {
+    return !overhead.isEmpty() && new BigInteger(overhead).bitLength() >= Long.SIZE - 1;
   }
 
   /** Whether JoinPruningRule registered it. */

@@ -1,7 +1,6 @@
 package rewrite.jvm.keys;
 
 import java.util.Map;
-import java.util.UUID;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -18,8 +17,6 @@ import rewrite.jvm.predicate.UnmatchedClauses;
  * without adaptive execution before 4.1. Tags would be lost where Spark copies expressions.
  */
 public final class PruningRegistry {
-  private static final UUID NON_REPEATABLE = UUID.randomUUID();
-
   private static final int CAPACITY = 10_000;
 
   private final Map<ExprId, KeySource> sources = new RecentMap<>(CAPACITY);
@@ -28,15 +25,9 @@ public final class PruningRegistry {
   /** Those of the command that was planned last: Spark runs it in the thread that plans it. */
   private final ThreadLocal<UnmatchedClauses> clauses = new ThreadLocal<>();
 
-  /**
-   * Register a source, and return the id for its expression.
-   *
-   * <p>The id itself says if the source is non-repeatable, because the registry may forget the
-   * source before a long query ends.
-   */
+  /** Register a source, and return the id for its expression. */
   public synchronized ExprId register(KeySource source) {
     ExprId id = NamedExpression$.MODULE$.newExprId();
-    if (source.nonRepeatableReason() != null) id = new ExprId(id.id(), NON_REPEATABLE);
     (source.alsoNeeded().isEmpty() ? sources : largeSources).put(id, source);
     return id;
   }
@@ -44,9 +35,7 @@ public final class PruningRegistry {
   /** Return the source of an expression, which may not be registered. */
   public synchronized KeySource find(ExprId id) {
     KeySource source = sources.getOrDefault(id, largeSources.get(id));
-    if (source != null) return source;
-    boolean isRepeatable = !id.jvmId().equals(NON_REPEATABLE);
-    return KeySource.unknown(isRepeatable ? null : "rows that may be others");
+    return source != null ? source : KeySource.unknown();
   }
 
   /** Register the clauses of the command that is about to run in this thread; null: none. */

@@ -69,15 +69,20 @@ public final class Conditions {
   /**
    * Return the dynamic pruning expression in a condition of a logical or physical plan, or null.
    *
-   * <p>`true OR dynamicpruning(...)` counts, too: Spark cannot compare ranges and tuples.
+   * <p>`true OR dynamicpruning(...)` counts, too: see `setAside`.
    */
   public static Expression dynamic(Expression condition) {
     Expression inner = condition instanceof Or or && isAside(or) ? or.right() : condition;
     return inner instanceof DynamicPruning ? inner : null;
   }
 
-  /** Whether a condition is a dynamic pruning expression for ranges or tuples, which drops no row
-      where Spark evaluates it. */
+  /** Return a condition that has a dynamic pruning expression, but drops no row where Spark evaluates
+      it: Spark cannot compare ranges and tuples, and passes no such condition to connectors. */
+  public static Expression setAside(Expression dynamic) {
+    return new Or(Literal$.MODULE$.TrueLiteral(), dynamic);
+  }
+
+  /** Whether a condition is one of `setAside`. */
   public static boolean isAside(Expression condition) {
     return condition instanceof Or or && or.left().equals(Literal$.MODULE$.TrueLiteral())
         && or.right() instanceof DynamicPruning;

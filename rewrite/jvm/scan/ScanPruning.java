@@ -92,7 +92,7 @@ public final class ScanPruning {
   /** Collects the keys before files are listed. The scan is in the plan `stage`. */
   void collect(SparkPlan stage, SparkPlan scan) {
     JoinKeySet.collect(keys, composites, client);
-    keys.forEach(set -> set.discardUnlessSameBroadcast(stage, scan));
+    keys.forEach(set -> set.discardOtherRows(stage, scan));
     isCollected = true;
   }
 
