@@ -57,6 +57,12 @@ UNMATCHED = {
         WHEN NOT MATCHED BY SOURCE AND t.m = 5 THEN UPDATE SET pad = 'z'""",
         3,
     ),
+    "a source that runs once": (
+        """MERGE INTO {t} t USING (SELECT explode(array(3, 11, 7000)) AS k FROM range(1)) s
+        ON t.k = s.k WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED BY SOURCE AND t.k = 7 THEN UPDATE SET pad = 'z'""",
+        2,
+    ),
     "any row": (
         f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k = s.k WHEN MATCHED THEN DELETE
         WHEN NOT MATCHED BY SOURCE THEN UPDATE SET pad = 'z'""",
