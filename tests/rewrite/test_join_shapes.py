@@ -410,7 +410,7 @@ def test_first_rows_of_ties(spark: SparkSession, ties: None, threshold: str) -> 
 @on_every_format
 def test_first_rows_that_are_not_shuffled_once(spark: SparkSession, ties: None) -> None:
     query = TOP_JOINS["left outer"]
-    both = "(SELECT * FROM scattered UNION ALL SELECT * FROM scattered WHERE g > 100)"
+    both = "(SELECT * FROM scattered UNION ALL SELECT * FROM scattered WHERE g > 2)"
     for conf, changed, is_pruned in (
         (PLAIN, query, False),
         (SMJ | PLAIN, query, False),

@@ -161,7 +161,7 @@ FORMS = {
     ),
     "groups": Form(table("SELECT k, max(g) FROM dims WHERE a = 3 GROUP BY k"), "k % 12 = 3"),
     "groups with a condition": Form(
-        table("SELECT k, max(a) AS m FROM dims WHERE g >= 0 GROUP BY k HAVING m = 3"), "true"
+        table("SELECT k, max(a) AS m FROM dims WHERE g >= 0 GROUP BY k HAVING m = 3"), "k % 12 = 3"
     ),
     "groups by another column": Form(
         table("SELECT max(k) AS k, g FROM dims WHERE a = 3 GROUP BY g"), "k % 12 = 3"
@@ -193,6 +193,9 @@ FORMS = {
     ),
     "CSV": Form(
         table("SELECT k, s FROM spark_catalog.default.csv_dims WHERE a = 3"), "k % 12 = 3"
+    ),
+    "groups of first values with a condition": Form(  # the condition does not run for the keys
+        table("SELECT k, first(a) AS m FROM dims WHERE g >= 0 GROUP BY k HAVING m = 3"), "true"
     ),
 }  # fmt: skip
 

@@ -130,7 +130,13 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
     synchronized (shared.form()) {
       if (!choose(true)) return null;
       shared.unite();
-      Collection<Object> keys = take(shared.plan(), type);
+      Collection<Object> keys;
+      try {
+        keys = take(shared.plan(), type);
+      } catch (Throwable failure) {
+        shared.evictFailed();
+        throw failure;
+      }
       boolean isUnited = shared.restart() && (!isOnlyShared || shared.isDeterminate());
       return isUnited || !isOnlyShared
           ? result(keys)

@@ -222,6 +222,17 @@ record SharedShuffle(AdaptiveSparkPlanExec plan, SparkPlan form) {
     return true;
   }
 
+  /** Let the query compute the shuffle again if it failed for the keys. Adaptive execution caches stages
+      that failed, too. */
+  void evictFailed() {
+    var cache = plan.context().stageCache();
+    for (ExchangeQueryStageExec stage : ScalaInterop.asJava(cache.values())) {
+      if (stage.isMaterialized() || !stage.canonicalized().equals(form)) continue;
+      cache.remove(stage.plan().canonicalized());
+      cache.remove(form);
+    }
+  }
+
   /** Whether Spark takes it that lost rows are the same when it computes them again. Which rows a
       LIMIT keeps depends on their order. */
   boolean isDeterminate() {
