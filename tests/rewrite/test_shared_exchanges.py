@@ -392,6 +392,16 @@ def test_shared_exchanges_that_begin_later(spark: SparkSession) -> None:
         assert counter.rows.value - before == times * len(FEW)
     cached.unpersist(blocking=True)
 
+    def code(spark: SparkSession) -> DataFrame:
+        rows = counter.frame(spark, "SELECT k FROM dims WHERE a = 3")
+        return JOINS["inner"](spark.table("shaped").where(later), rows)
+
+    before = counter.rows.value
+    found = same_rows(spark, code, conf=SMJ)
+    assert [scan.opened for scan in facts(found)] == [FILES]
+    assert f"rows that are computed only once, and {REASON}" in str(found.explained)
+    assert counter.rows.value - before == 2 * FORMS["code"].seen
+
 
 def test_shared_exchanges_of_both_sides(spark: SparkSession) -> None:
     """Only one side of a join waits for the other one, and never for itself."""
