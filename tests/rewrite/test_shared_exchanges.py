@@ -289,10 +289,12 @@ def test_shared_exchanges_that_take_long(spark: SparkSession) -> None:
 
     def query(spark: SparkSession) -> DataFrame:
         slow = counter.rdd(spark, FEW).rdd.map(lambda row: (sleep(5), row)[1])
-        return JOINS["inner"](spark.table("shaped"), spark.createDataFrame(slow, "k int, v int"))
+        side = spark.createDataFrame(slow, "k int, v int").where("v > -7")  # a shape of its own
+        return JOINS["inner"](spark.table("shaped"), side)
 
     found = same_rows(spark, query, conf={**SMJ, "spark.sql.broadcastTimeout": "1"})
     assert [scan.opened for scan in facts(found)] == [FILES], str(found.explained)
+    assert "longer than spark.sql.broadcastTimeout" in str(found.explained)
     assert counter.rows.value == 2 * len(FEW)
 
 

@@ -35,7 +35,7 @@ public final class JoinKeySet implements KeyValues {
   private static final String NOT_COLLECTED = "Spark did not collect them";
 
   /** How long a scan waits for the shuffle of a side with an unknown number of rows. */
-  private static final long MAX_UNKNOWN_SECONDS = 30;
+  private static final long UNKNOWN_SECONDS = 30;
 
   /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
   private enum Form { VALUE, RANGE, TUPLE }
@@ -273,18 +273,19 @@ public final class JoinKeySet implements KeyValues {
   }
 
   private void await(Budget patience) {
-    boolean isShort = source.isOnlyShared() && source.isOfUnknownSize();
+    long limit = patience.remaining();
+    long unknown = TimeUnit.SECONDS.toNanos(UNKNOWN_SECONDS);
+    boolean isShort = source.isOnlyShared() && source.isOfUnknownSize() && unknown < limit;
     try {
       hasFailed = true;
-      long limit = isShort ? TimeUnit.SECONDS.toNanos(MAX_UNKNOWN_SECONDS) : Long.MAX_VALUE;
-      KeyCollection.Result result = collection.await(Math.min(limit, patience.remaining()));
+      KeyCollection.Result result = collection.await(isShort ? unknown : limit);
       hasFailed = result.isFailure();
       reason = result.reason();
       if (result.keys() != null) store(result.keys());
     } catch (TimeoutException late) {
       reason =
           "collecting took longer than "
-              + (isShort ? MAX_UNKNOWN_SECONDS + " s" : "spark.sql.broadcastTimeout");
+              + (isShort ? UNKNOWN_SECONDS + " s" : "spark.sql.broadcastTimeout");
     } catch (Throwable failure) {
       Failures.passOn(failure);
       reason = "collecting failed: " + Failures.describe(failure);
