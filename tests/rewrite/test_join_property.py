@@ -154,7 +154,8 @@ def dimensions(draw: st.DrawFn, alias: str) -> str:
         f" r FROM {table} WHERE {where}) WHERE r = 1",
         "small": "SELECT * FROM few",
         "rows": f"SELECT * FROM rows_of_{table} WHERE {where.replace(table, f'rows_of_{table}')}",
-        "exploded": f"SELECT {table}.* FROM {table} LATERAL VIEW explode(array(1)) WHERE {where}",
+        "exploded": f"SELECT {table}.* FROM {table} LATERAL VIEW explode(array(1)) e AS one"
+        f" WHERE {where}",
         "code": f"SELECT * FROM {table} WHERE {where} AND same(a) = a",
         "large": f"SELECT {names}, a FROM (SELECT *, id % 12 AS a, id % 5 AS g FROM star2) s WHERE"
         f" {where.replace(table, 's')}",
