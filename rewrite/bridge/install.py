@@ -155,6 +155,10 @@ class Hooks:
         self._watcher.publish()
         self._watcher.start()
 
+    def publish(self, spark: SparkSession) -> None:
+        """Send Java the tables that have an index in the store of this session now."""
+        self._watcher.publish_for(spark)
+
     def detach(self) -> None:
         """Stop skipping files in all sessions, until `follow`."""
         self.java.client().attach(False)

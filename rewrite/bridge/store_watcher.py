@@ -95,6 +95,13 @@ class StoreWatcher:
             except Exception as error:
                 self._warn(f"cannot read a store: {type(error).__name__}: {error}")
 
+    def publish_for(self, spark: SparkSession) -> None:
+        """Send Java the tables that have an index, for the settings of one session."""
+        name = self._java.client().settings().name(spark._jsparkSession.sessionState().conf())
+        _, lookup = self._lookups.get(name)
+        tables = lookup.definitions(fresh=True, timeout=_TIMEOUT)
+        self._java.client().setIndexes(name, json.dumps(describe_indexes(tables)))
+
     def _run(self) -> None:
         logged = time.monotonic()
         with suppress(Exception):  # the store may be unreachable, or not exist yet

@@ -55,7 +55,9 @@ def point_at(text: str, position: int, message: str) -> StatementError:
     if first + _WINDOW < len(line):
         shown += "..."
     return StatementError(
-        f"{message}\nline {number}, column {column + 1}\n  {shown}\n  {lead}{mark}"
+        f"{message}\nline {number}, column {column + 1}\n  {shown}\n  {lead}{mark}",
+        problem=message,
+        position=position,
     )
 
 

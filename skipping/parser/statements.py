@@ -292,10 +292,11 @@ class DescribeFiles(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Explain(_Marked):
-    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row for each file scan of the query.
+    """`EXPLAIN SKIPPING [DRY RUN] [WITH (...)] <query>`: a row for each file scan of the query.
 
     Runs the query and discards its rows. DRY RUN only plans it; columns that need a run are null.
-    `query` is the text as written.
+    `query` is the text as written. `columns` are those of an index that does not exist: the query
+    is only planned, and the counts of files are estimates for this index.
     """
 
     schema: ClassVar[str] = (
@@ -307,6 +308,7 @@ class Explain(_Marked):
     )
     query: str
     dry_run: bool = False
+    columns: tuple[ColumnSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,93 @@
+"""Estimate what a query would read with an index that does not exist (EXPLAIN SKIPPING WITH)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from rewrite.observe.explain import explain_plan, require_hooks
+from rewrite.observe.queries import plan_of
+from skipping.advise.hypothetical import build_hypothetical
+from skipping.config.settings import PREFIX
+from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.identifiers import shown_path
+from skipping.parser.statements import ColumnSpec
+from skipping.stores import IndexStore
+from skipping.stores.open import close_memory, open_store
+
+_NO_COLUMN = "the table has none of the columns in WITH, so this is no estimate"
+_KEYS = "keys of joins are known only when the query runs, so they prune nothing here"
+
+
+def estimate_scans(
+    spark: SparkSession, query: str, columns: Sequence[ColumnSpec]
+) -> list[tuple[ScanPlan, str]]:
+    """Plan a query as if its tables had an index on these columns; return scans with notes.
+
+    The index is built in memory, from a sample of the files of each table that has one of the
+    columns. Counts of sampled files are extrapolated to all files that the scan lists. The query
+    does not run, and nothing is written to the store. Raises the errors of CREATE and of a query.
+    """
+    hooks = require_hooks(spark)
+    plan = plan_of(spark, query)
+    tables = _list_tables(spark, plan)
+    with _session_with_store(spark) as (clone, store):
+        sampled = build_hypothetical(spark, store, tables, columns)
+        hooks.publish(clone)
+        explained = explain_plan(clone, plan_of(clone, query))
+    has_join = "Join" in str(plan.toString())
+    found = []
+    for scan in explained.scans:
+        if scan.total is None:
+            reason = scan.reason if scan.table in map(shown_path, sampled) else _NO_COLUMN
+            found.append((replace(scan, reason=reason), reason or ""))
+            continue
+        evaluated = scan.total - scan.unknown
+        notes = [f"estimated from {evaluated:,} of {scan.total:,} files, without building an index"]
+        notes += [_KEYS] if has_join else []
+        found.append((_extrapolate(scan, evaluated), "; ".join(notes)))
+    return found
+
+
+def _list_tables(spark: SparkSession, plan: Any) -> list[str]:
+    """Return the names of the tables that a query scans."""
+    hooks = require_hooks(spark)
+    jvm: Any = spark.sparkContext._jvm
+    skip = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+    execution = spark._jsparkSession.sessionState().executePlan(plan, skip)
+    scans = json.loads(hooks.java.scans().foresee(execution.executedPlan()))
+    return [scan["table"] for scan in scans]
+
+
+def _extrapolate(scan: ScanPlan, evaluated: int) -> ScanPlan:
+    """Return a scan whose counts for the sampled files are counts for all files."""
+    if not evaluated:
+        return replace(scan, unknown=0)
+    assert scan.total is not None
+    times = scan.total / evaluated
+    return replace(
+        scan,
+        pruned=round(times * scan.pruned),
+        unknown=0,
+        legs=tuple((label, round(times * count)) for label, count in scan.legs),
+        pruned_bytes=round(times * scan.pruned_bytes),
+    )
+
+
+@contextmanager
+def _session_with_store(spark: SparkSession) -> Iterator[tuple[SparkSession, IndexStore]]:
+    """Yield a clone of a session, and the store in memory that only this clone has."""
+    address = f"memory:hypothetical-{uuid.uuid4()}"
+    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    clone.conf.set(f"{PREFIX}store", address)
+    clone.conf.set(f"{PREFIX}enabled", "true")
+    try:
+        yield clone, open_store(address)
+    finally:
+        close_memory(address)
