@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime, timezone
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from providers.base import Param
-from providers.errors import Conflict, DefinitionError, SkippingError, TableError
+from providers.errors import Conflict, DefinitionError, SkippingError, TableError, first_line
 from providers.predicate import Predicate
 from skipping.advise.choose import BUDGET
 from skipping.config.options import IndexOptions
@@ -33,6 +35,7 @@ from skipping.indexing.vacuum import vacuum
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import IndexQuery
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.decision import Decision
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser.condition import Strings, require_same_strings
@@ -59,6 +62,19 @@ if TYPE_CHECKING:
     from skipping.scans.iceberg_scan import IndexedScan
     from skipping.scans.join import JoinScan
     from skipping.scans.verification import Verification
+
+
+log = logging.getLogger("skipping")
+
+_decided: dict[IndexId, date] = {}
+"""The last day on which a stream of this process decided about an index."""
+
+
+def _is_first_today(index: IndexId) -> bool:
+    today = datetime.now(timezone.utc).date()
+    is_first = _decided.get(index) != today
+    _decided[index] = today
+    return is_first
 
 
 class SkippingIndex:
@@ -112,18 +128,24 @@ class SkippingIndex:
             if_not_exists: if the table already has an index, return it unchanged.
             options: the options in WITH: `{"auto_refresh": True}` starts a stream in this session.
 
+        With the option `automatic`, a Spark session may leave out the columns.
+
         Raises StatementError, DefinitionError, TableError, and Conflict if the table has an index.
 
         """
-        name, columns = (None, table) if columns is None else (table, columns)
-        if columns is None:
-            raise DefinitionError(
-                'pass the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
-                'without Spark create(flights, "tailnum VALUE_LIST")'
-            )
-        text = columns if isinstance(columns, str) else ", ".join(columns)
-        specs, chosen = column_specs(text), IndexOptions.of(options or {})
+        chosen = IndexOptions.of(options or {})
         session: Any = source
+        if not (chosen.automatic and hasattr(session, "conf")):
+            name, columns = (None, table) if columns is None else (table, columns)
+            if columns is None:
+                raise DefinitionError(
+                    'pass the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
+                    'without Spark create(flights, "tailnum VALUE_LIST")'
+                )
+        else:
+            name, columns = table, columns or ()
+        text = columns if isinstance(columns, str) else ", ".join(columns)
+        specs = column_specs(text) if text else ()
         if chosen.streamed or chosen.checkpoint_location is not None:
             if name is None:
                 raise DefinitionError(
@@ -297,6 +319,7 @@ class SkippingIndex:
                 raise dropped_error(self.definition)
             try:
                 self.carry_over()
+                self._adapt_if_automatic(token)
                 state = refresh(
                     self._source.build,
                     self.store,
@@ -317,6 +340,64 @@ class SkippingIndex:
         self.reread()
         invalidate(self.store)
         return state
+
+    def adapt(self, *, dry_run: bool = False, today: date | None = None) -> Sequence[Decision]:
+        """Decide about the columns of an automatic index; return the decisions of today.
+
+        `refresh` does it before it builds. With `dry_run`, nothing is changed. `today` is the day
+        in UTC, by default that of the clock. Raises TableError without a Spark session or if the
+        table cannot be read, and DefinitionError if the index is not automatic.
+        """
+        from skipping.advise.adapt import plan_changes  # imports Spark
+
+        spark = self.spark
+        if not self.options.automatic:
+            raise DefinitionError(
+                f"the skipping index of {shown_name(self.table.name)} does not choose its columns: "
+                f"ALTER SKIPPING INDEX ON {shown_name(self.table.name)} WITH (automatic = true)"
+            )
+        day = datetime.now(timezone.utc).date() if today is None else today
+        changes = plan_changes(spark, self.table, self.definition, today=day)
+        if dry_run:
+            return changes.decisions
+        if not changes.decisions:
+            if not self.definition.columns:
+                log.warning(
+                    "the automatic index of %s has no columns yet: ANALYZE SKIPPING INDEX ON %s "
+                    "WITH (budget = '100%%') shows their sizes",
+                    *(shown_name(self.table.name),) * 2,
+                )
+            return ()
+        columns, providers = self.table.columns(), self._source.settings().providers
+        before = self.definition.decisions
+        self.alter(lambda definition: changes.apply(definition, columns, providers))
+        made = [each for each in self.definition.decisions if each not in before]
+        for each in made:
+            log.info(
+                "automatic index: table=%s %s %s %s: %s",
+                *(shown_name(self.table.name), each.action, each.column, each.kind, each.reason),
+            )
+        return made
+
+    def _adapt_if_automatic(self, token: int | None) -> None:
+        """Adapt an automatic index; log errors, because the refresh needs no decisions.
+
+        The holder of the lease decides, if there is one, and once a day. Without Spark there is
+        nothing to measure with.
+        """
+        if self._source.spark is None or not self.options.automatic:
+            return
+        try:
+            if token is None and self.store.lease(self.definition.index).owner is not None:
+                return
+            if token is None or _is_first_today(self.definition.index):
+                self.adapt()
+        except Exception as error:
+            log.warning(
+                "the automatic index of %s keeps its columns: %s",
+                shown_name(self.table.name),
+                first_line(error),
+            )
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
         """Return path and size of the files that lack an entry or a sketch.

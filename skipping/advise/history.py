@@ -1,17 +1,14 @@
-"""List conditions of queries that no index could evaluate, of all drivers (`read_workload`)."""
+"""List conditions of queries that no index could evaluate, from the workload of all drivers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
-
 from providers.errors import DefinitionError
-from skipping.advise.workload import read_workload
 from skipping.model.definition import TableId
-from skipping.model.workload import PredicateWorkload, merge_tables
+from skipping.model.workload import PredicateWorkload, WorkloadRecord, merge_tables
 from skipping.tables import Columns
 
 VALUES, RANGE, TEXT = "values", "range", "text"
@@ -48,9 +45,11 @@ class RecordedPredicate:
         return self.form == RANGE and self.condition.endswith(" LIKE '?%'")
 
 
-def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
+def list_unused_predicates(
+    records: Iterable[WorkloadRecord], table: TableId
+) -> list[RecordedPredicate]:
     """Return the predicates on a table that no index could evaluate, most frequent first."""
-    counted = merge_tables(read_workload(spark).records).get(table)
+    counted = merge_tables(records).get(table)
     missed = [] if counted is None else [p for p in counted.predicates if p.missed_scans]
     return sorted(map(_read, missed), key=lambda each: (-each.scans, each.condition))
 

@@ -301,18 +301,29 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
+    identities: dict[str, str] = {}
     for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
         column = _find_same_name(i, columns)
         if column is None or column.index_refusal is not None:
             continue
         made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
+        identities[i.identity] = made.identity
         carried.append(replace(made, type=i.type) if made.misfit(providers) else made)
-    if not carried:
+    if not carried and not IndexOptions.of(dict(old.options)).automatic:
         raise DefinitionError(
             f"{old.name} was replaced and no longer has any of the indexed columns: "
             "drop its skipping index and create another"
         )
-    return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
+    return replace(
+        old,
+        index=str(uuid.uuid4()),
+        table=table.id,
+        columns=tuple(carried),
+        numbers=0,
+        decisions=tuple(
+            replace(d, identity=identities.get(d.identity, d.identity)) for d in old.decisions
+        ),
+    )
 
 
 def _find_same_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
@@ -398,11 +409,15 @@ def drop_columns(
                 f"{what} is not in the index: there are {there}", position=drop.position
             )
         left = tuple(i for i in left if i not in gone)
-    if not left:
+    if not left and not IndexOptions.of(dict(definition.options)).automatic:
         raise DefinitionError(
             "the index would have no columns: use DROP SKIPPING INDEX", about="table"
         )
-    return replace(definition, columns=left, numbers=definition.next_number - 1)
+    # A user who adds one of them again has chosen it.
+    has = {(i.identity, i.kind) for i in left}
+    kept = (d for d in definition.decisions if d.action == "drop" or (d.identity, d.kind) in has)
+    number = definition.next_number - 1
+    return replace(definition, columns=left, numbers=number, decisions=tuple(kept))
 
 
 def drop_kind(definition: Definition, kind: str) -> Definition:

@@ -86,6 +86,7 @@ def describe(
         "state": "table was replaced: refresh" if replaced else state.status,
         "enabled": str(definition.enabled).lower(),
         "maintained by": _maintainer(IndexOptions.of(dict(definition.options))),
+        "columns": _chooser(IndexOptions.of(dict(definition.options))),
         "owner": store.lease(definition.index).describe(),
         "version": version if table.has_log else _newest(table.files()),
         "version covered": state.covered if table.has_log else _moment(state.at),
@@ -152,6 +153,12 @@ def _maintainer(options: IndexOptions) -> str:
     if options.streamed:
         return f"a stream, every {options.refresh_interval:g} s"
     return "your own scheduler: python -m skipping refresh"
+
+
+def _chooser(options: IndexOptions) -> str | None:
+    if not options.automatic:
+        return None
+    return f"chosen automatically, with at most {options.budget} of the data"
 
 
 def _lag(table: Table, version: int, covered: int | None) -> str | None:

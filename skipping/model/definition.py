@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -19,6 +19,7 @@ from providers.errors import DefinitionError, SkippingError, StoreError, first_l
 from providers.registry import find
 from providers.tuples import domain_of_type, part_types
 from providers.values import Domain
+from skipping.model.decision import MOST_DECISIONS, Decision
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import mask_controls
 
@@ -150,8 +151,9 @@ class Definition:
     """The definition of an index on a table; `name` is the table's catalog name or path.
 
     `numbers` is the highest number of a removed column. Queries use an index only if it is
-    `enabled`. `fault` says why this release cannot use the stored definition. Such a definition has
-    no columns, queries do not use it, and it can only be dropped.
+    `enabled`. An automatic index has its newest `decisions`, and those that added its columns.
+    `fault` says why this release cannot use the stored definition. Such a definition has no
+    columns, queries do not use it, and it can only be dropped.
     """
 
     index: IndexId
@@ -163,7 +165,32 @@ class Definition:
     dropped: bool = False
     enabled: bool = True
     numbers: int = 0
+    decisions: tuple[Decision, ...] = ()
     fault: str | None = field(default=None, compare=False)
+
+    @property
+    def automatic_columns(self) -> Mapping[tuple[str, str], Decision]:
+        """The decisions that added columns of the index, by identity and index type.
+
+        Users chose the other columns.
+        """
+        there = {(column.identity, column.kind) for column in self.columns}
+        added: dict[tuple[str, str], Decision] = {}
+        for decision in self.decisions:
+            key = decision.identity, decision.kind
+            if decision.action == "add" and key in there:
+                added[key] = decision
+            else:
+                added.pop(key, None)
+        return added
+
+    def decide(self, decisions: Sequence[Decision]) -> Definition:
+        """Return the definition with further decisions, without the oldest about former columns."""
+        merged = replace(self, decisions=(*self.decisions, *decisions))
+        needed = set(merged.automatic_columns.values())
+        others = [each for each in merged.decisions if each not in needed][-MOST_DECISIONS:]
+        kept = tuple(each for each in merged.decisions if each in needed or each in others)
+        return replace(merged, decisions=kept)
 
     @property
     def next_number(self) -> int:
@@ -173,6 +200,7 @@ class Definition:
     def to_json(self) -> str:
         """Return the definition as JSON, for stores."""
         data = {name: value for name, value in asdict(self).items() if name in _STORED}
+        data["decisions"] = [decision.describe() for decision in self.decisions]
         return json.dumps({**data, "format": FORMAT}, sort_keys=True)
 
     @classmethod
@@ -198,6 +226,7 @@ class Definition:
                     **{name: data[name] for name in _STORED & data.keys()},
                     "table": TableId(**data["table"]),
                     "options": _parse_pairs(data["options"]),
+                    "decisions": _parse_decisions(data.get("decisions", ())),
                     "columns": tuple(
                         IndexedColumn(
                             **{
@@ -382,6 +411,13 @@ def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
         if not (is_name(name) and type(value) in (bool, int, float, str)):
             raise TypeError(f"{name!r:.100} is not a parameter")
     return pairs
+
+
+def _parse_decisions(given: Sequence[Any]) -> tuple[Decision, ...]:
+    """Parse stored decisions; raise TypeError, KeyError or ValueError."""
+    if len(given) > MOST_DECISIONS + _MOST_COLUMNS:
+        raise ValueError("an index has more decisions than any release writes")
+    return tuple(map(Decision.parse, given))
 
 
 def _parse_expression(given: Any) -> Expression | None:

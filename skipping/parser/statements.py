@@ -117,10 +117,10 @@ class _Marked:
 class Create(_Marked):
     """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t [FOR COLUMNS] (...) [WHERE ...] [WITH (...)]`.
 
-    `where` is the condition exactly as written, with comments. `extends` is true for Databricks'
-    statements: `CREATE BLOOMFILTER INDEX` adds the columns to an existing index, and
-    `CREATE DATASKIPPING INDEX ON t`, which has no columns, adds MIN_MAX to every column that can
-    have it.
+    With AUTO instead of the columns, the index is `automatic` and chooses them. `where` is the
+    condition exactly as written, with comments. `extends` is true for Databricks' statements:
+    `CREATE BLOOMFILTER INDEX` adds the columns to an existing index, and `CREATE DATASKIPPING INDEX
+    ON t`, which has no columns, adds MIN_MAX to every column that can have it.
     """
 
     schema: ClassVar[str] = ""
@@ -130,14 +130,24 @@ class Create(_Marked):
     where: str | None = None
     options: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
     extends: bool = False
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh(_Marked):
-    """`REFRESH SKIPPING INDEX ON t`."""
+    """`REFRESH SKIPPING INDEX ON t [DRY RUN]`.
 
-    schema: ClassVar[str] = ""
+    A dry run changes nothing. It returns what an automatic index would decide, as SHOW SKIPPING
+    DECISIONS.
+    """
+
     table: Name
+    dry_run: bool = False
+
+    @property
+    def schema(self) -> str:
+        """The columns of the rows of a dry run."""
+        return ShowDecisions.schema if self.dry_run else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +391,21 @@ class ShowSavings(_Marked):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShowDecisions(_Marked):
+    """`SHOW SKIPPING DECISIONS [FOR t]`: a row for each recent change of an automatic index.
+
+    `benefit` is the number of bytes that queries read less on a day, and `cost` that of the
+    column's sketches, divided by the days in which they must pay off.
+    """
+
+    schema: ClassVar[str] = (
+        "`table` string, day date, action string, `column` string, skipping_type string, "
+        "benefit double, cost double, reason string"
+    )
+    table: Name | None = None
+
+
 Report: TypeAlias = Explain | Verify | ShowHistory | ShowCounters
 """Statements that only a session with hooks can run (`skipping.extensions`)."""
 
@@ -398,5 +423,6 @@ Statement: TypeAlias = (
     | DescribeFiles
     | ShowStreams
     | ShowSavings
+    | ShowDecisions
     | Report
 )
