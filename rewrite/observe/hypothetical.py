@@ -22,6 +22,7 @@ from skipping.stores import IndexStore
 from skipping.stores.open import close_memory, open_store
 
 _NO_COLUMN = "the table has none of the columns in WITH, so this is no estimate"
+_NO_CONDITION = "no condition on these columns"
 _KEYS = "keys of joins are known only when the query runs, so they prune nothing here"
 
 
@@ -45,8 +46,10 @@ def estimate_scans(
     found = []
     for scan in explained.scans:
         if scan.total is None:
-            reason = scan.reason if scan.table in map(shown_path, sampled) else _NO_COLUMN
-            found.append((replace(scan, reason=reason), reason or ""))
+            is_sampled = scan.table in map(shown_path, sampled)
+            # Without a condition of its own, a scan is not compared with the index while planning.
+            reason = (_KEYS if has_join else _NO_CONDITION) if is_sampled else _NO_COLUMN
+            found.append((replace(scan, reason=reason), reason))
             continue
         evaluated = scan.total - scan.unknown
         notes = [f"estimated from {evaluated:,} of {scan.total:,} files, without building an index"]

@@ -80,7 +80,7 @@ def plan_changes(
     opened files without need. Raises TableError if the table cannot be read.
     """
     patience = max(1, int(settings_of(spark).automatic_patience // _DAY))
-    remembered = read_workload(spark)
+    remembered = read_workload(spark, today=today)
     oldest = today - timedelta(patience)
     records = [each for each in remembered.records if oldest <= each.day <= today]
     unused = attribute_to_columns(list_unused_predicates(records, table.id), table.columns())

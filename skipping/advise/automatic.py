@@ -17,14 +17,14 @@ from skipping.model.decision import Action, Decision
 from skipping.model.workload import PredicateWorkload, TableWorkload
 
 PAYBACK = 30
-"""Days in which sketches must save as many bytes as they have."""
+"""Days in which sketches must save their own size."""
 
 PATIENCE = 7
 """Default for the days whose queries count. If a column's benefit is below its cost on each of
 them, the column is dropped."""
 
 _SWAP = 2.0
-"""How many times the benefit of a byte must be that of columns that make room for it."""
+"""How many times the benefit of a byte must be that of columns that are dropped for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def decide(
         if (candidate.identity, candidate.kind) in has or candidate.identity in fixed | changed:
             continue
         density = candidate.benefit / max(1, candidate.bytes)
-        victims = _make_room(
+        victims = _find_victims(
             candidate.bytes - room,
             density,
             [each for each in automatic if each.identity not in fixed | changed],
@@ -125,7 +125,7 @@ def decide(
             automatic.remove(victim)
             room += victim.bytes
             changed.add(victim.identity)
-            reason = f"makes room for {candidate.column}, which saves more for its size"
+            reason = f"the budget is full, and {candidate.column} saves more for its size"
             drops.append(_decision("drop", victim, worth, today, reason))
         room -= candidate.bytes
         changed.add(candidate.identity)
@@ -154,7 +154,7 @@ def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     return sorted(best.values(), key=lambda each: -each.benefit / max(1, each.bytes))
 
 
-def _skipped(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> int:
+def _count_savings(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> int:
     """Return the bytes that conditions on a column pruned, and OPEN_COST for each file."""
     return sum(
         each.pruned_bytes + OPEN_COST * each.pruned_files
@@ -171,7 +171,7 @@ def _skipped(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> 
 def _by_day(column: CurrentColumn, days: Sequence[tuple[date, TableWorkload]]) -> dict[date, int]:
     skipped: dict[date, int] = {}
     for day, table in days:
-        skipped[day] = skipped.get(day, 0) + _skipped(column, table.predicates)
+        skipped[day] = skipped.get(day, 0) + _count_savings(column, table.predicates)
     return skipped
 
 
@@ -194,7 +194,7 @@ def _drop(
     return _decision("drop", column, most, today, reason)
 
 
-def _make_room(
+def _find_victims(
     needed: int,
     density: float,
     automatic: Sequence[CurrentColumn],
@@ -202,7 +202,7 @@ def _make_room(
     today: date,
     patience: int,
 ) -> list[tuple[CurrentColumn, float]] | None:
-    """Return the columns to drop for `needed` bytes with their benefit; None if there are none.
+    """Return the columns to drop for `needed` bytes with their benefit; None if that is not enough.
 
     A byte of them must save less than half of `density` a day.
     """

@@ -115,7 +115,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "automatic",
         (False, True),
-        "whether the index chooses its columns by itself, as with AUTO in CREATE",
+        "whether the index chooses its columns, as with AUTO in CREATE",
     ),
     Option(
         "budget",

@@ -128,7 +128,7 @@ def _hint(found: str, expected: Collection[str], previous: str) -> str:
         r"\w*[^\x00-\x7f]|[-/:$@#%&~]", found
     ):
         return "quote a name with other characters than letters, digits and _ with backticks"
-    if set(expected) - {"DOT", "FOR"} == {"LPAR"} and previous not in ("WITH", "ADD", "DROP"):
+    if {"LPAR", "AUTO"} <= set(expected):
         return "write the columns after the table, such as (a MIN_MAX, b VALUE_LIST)"
     return ""
 
