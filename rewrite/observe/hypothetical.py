@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,17 +11,20 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from providers.errors import SessionError
 from rewrite.observe.explain import explain_plan, require_hooks
 from rewrite.observe.queries import plan_of
 from skipping.advise.hypothetical import build_hypothetical
 from skipping.config.settings import PREFIX
+from skipping.indexing.vacuum import erase_indexes
 from skipping.lookup.scan_plan import ScanPlan
 from skipping.model.identifiers import shown_path
 from skipping.parser.statements import ColumnSpec
 from skipping.stores import IndexStore
-from skipping.stores.open import close_memory, open_store
+from skipping.stores.open import open_store
 
 _NO_COLUMN = "the table has none of the columns in WITH, so this is no estimate"
+_NO_SAMPLE = "no estimate: the query reads none of the sampled files"
 _NO_CONDITION = "no condition on these columns"
 _KEYS = "keys of joins are known only when the query runs, so they prune nothing here"
 
@@ -42,7 +45,7 @@ def estimate_scans(
         sampled = build_hypothetical(spark, store, tables, columns)
         hooks.publish(clone)
         explained = explain_plan(clone, plan_of(clone, query))
-    has_join = "Join" in str(plan.toString())
+    has_join = _has_join(plan)
     found = []
     for scan in explained.scans:
         if scan.total is None:
@@ -52,6 +55,9 @@ def estimate_scans(
             found.append((replace(scan, reason=reason), reason))
             continue
         evaluated = scan.total - scan.unknown
+        if scan.total and not evaluated:
+            found.append((replace(scan, reason=_NO_SAMPLE), _NO_SAMPLE))
+            continue
         notes = [f"estimated from {evaluated:,} of {scan.total:,} files, without building an index"]
         notes += [_KEYS] if has_join else []
         found.append((_extrapolate(scan, evaluated), "; ".join(notes)))
@@ -83,14 +89,36 @@ def _extrapolate(scan: ScanPlan, evaluated: int) -> ScanPlan:
     )
 
 
+def _has_join(plan: Any) -> bool:
+    children = plan.children()
+    return plan.nodeName() == "Join" or any(
+        _has_join(children.apply(n)) for n in range(children.size())
+    )
+
+
+_ADDRESS = "memory:hypothetical"
+_one_at_a_time = threading.Lock()
+_LONGEST_WAIT = 60.0  # seconds
+
+
 @contextmanager
 def _session_with_store(spark: SparkSession) -> Iterator[tuple[SparkSession, IndexStore]]:
-    """Yield a clone of a session, and the store in memory that only this clone has."""
-    address = f"memory:hypothetical-{uuid.uuid4()}"
-    clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-    clone.conf.set(f"{PREFIX}store", address)
-    clone.conf.set(f"{PREFIX}enabled", "true")
+    """Yield a clone of a session, and the empty store in memory that only such clones have.
+
+    All have the same store, one at a time: the driver caches what it reads of each store.
+    """
+    if not _one_at_a_time.acquire(timeout=_LONGEST_WAIT):
+        raise SessionError("another EXPLAIN SKIPPING WITH is still running: try again later")
     try:
-        yield clone, open_store(address)
+        clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        clone.conf.set(f"{PREFIX}store", _ADDRESS)
+        clone.conf.set(f"{PREFIX}enabled", "true")
+        store = open_store(_ADDRESS)
+        try:
+            yield clone, store
+        finally:
+            for found in store.definitions():
+                store.define(replace(found.value, dropped=True), expect=found.revision)
+            erase_indexes(store, lambda definition: True)
     finally:
-        close_memory(address)
+        _one_at_a_time.release()

@@ -14,6 +14,7 @@ from skipping.indexing.definitions import add_columns, define_index, find_index,
 from skipping.indexing.refresh import plan_refresh, refresh
 from skipping.model.definition import Definition, Versioned
 from skipping.parser.statements import ColumnSpec
+from skipping.sources.base import Source
 from skipping.sources.spark import settings_of, spark_source, store_of
 from skipping.stores import IndexStore
 from skipping.tables import Table
@@ -33,23 +34,27 @@ def build_hypothetical(
     Returns the number of sampled files by table. Raises the DefinitionError of CREATE for columns
     that no table has, and for unsupported index types.
     """
-    sources = {name: spark_source(spark, name) for name in dict.fromkeys(tables)}
     providers = settings_of(spark).providers
-    accepted: dict[str, list[ColumnSpec]] = {}
+    definitions: dict[str, tuple[Source, Versioned[Definition]]] = {}
+    refused: dict[ColumnSpec, SkippingError] = {}
+    accepted: set[ColumnSpec] = set()
+    for name in dict.fromkeys(tables):
+        own: Sequence[ColumnSpec] = specs
+        try:
+            source = spark_source(spark, name)
+            own = [spec for spec in specs if _accepts(source, spec, providers, refused)]
+            if own:
+                definition = _define(spark, store, source.table, own, providers)
+                definitions[name] = source, definition
+                accepted.update(own)
+        except SkippingError as error:  # of this table; another one may have the columns
+            refused.update(dict.fromkeys(own, error))
     for spec in specs:
-        errors: list[DefinitionError] = []
-        for name, source in sources.items():
-            try:
-                number_columns([spec], source.table.columns(), providers)
-                accepted.setdefault(name, []).append(spec)
-            except DefinitionError as error:
-                errors.append(error)
-        if errors and len(errors) == len(sources):
-            raise errors[0]
+        if spec in refused and spec not in accepted:
+            raise refused[spec]
     sampled: dict[str, int] = {}
-    for name, own in accepted.items():
-        table = sources[name].table
-        definition = _define(spark, store, table, own, providers)
+    for name, (source, definition) in definitions.items():
+        table = source.table
         columns, before = table.columns(), store.state(definition.value.index)
         plan = plan_refresh(
             store,
@@ -63,9 +68,24 @@ def build_hypothetical(
         )
         missing = [replace(each, files=choose_files(each.files, files)) for each in plan.missing]
         plan = replace(plan, missing=tuple(missing))
-        refresh(sources[name].build, store, table, definition, providers=providers, plan=plan)
+        refresh(source.build, store, table, definition, providers=providers, plan=plan)
         sampled[name] = len(store.catalogue(definition.value.index).files)
     return sampled
+
+
+def _accepts(
+    source: Source,
+    spec: ColumnSpec,
+    providers: Sequence[str],
+    refused: dict[ColumnSpec, SkippingError],
+) -> bool:
+    """Return whether a table can have this column in its index; else add the error."""
+    try:
+        number_columns([spec], source.table.columns(), providers)
+    except DefinitionError as error:
+        refused.setdefault(spec, error)
+        return False
+    return True
 
 
 def _define(
@@ -79,7 +99,11 @@ def _define(
     try:
         existing = find_index(store_of(spark, settings_of(spark)), table).value
     except SkippingError:  # there is no index, or its store is unreachable
+        existing = None
+    if existing is None or existing.table != table.id:  # the index of a replaced table
         return define_index(store, table, specs, providers=providers)
     definition = add_columns(existing, specs, table.columns(), providers)
-    definition = replace(definition, index=str(uuid.uuid4()), options=())
+    definition = replace(
+        definition, index=str(uuid.uuid4()), options=(), decisions=(), enabled=True
+    )
     return Versioned(definition, store.define(definition, expect=None))

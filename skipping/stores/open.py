@@ -106,12 +106,6 @@ def open_store(
         return _file(path, kept)
 
 
-def close_memory(address: str) -> None:
-    """Forget the store at an address `memory:name`."""
-    with _lock:
-        _memory.pop(address.removeprefix("memory:"), None)
-
-
 def _folder_address(url: str) -> str:
     """Return the address of a folder in one form; raise SettingError."""
     parts = urlsplit(url)
