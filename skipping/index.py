@@ -66,15 +66,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skipping")
 
-_decided: dict[IndexId, date] = {}
-"""The last day on which a stream of this process decided about an index."""
 
-
-def _is_first_today(index: IndexId) -> bool:
-    today = datetime.now(timezone.utc).date()
-    is_first = _decided.get(index) != today
-    _decided[index] = today
-    return is_first
+def _today() -> date:
+    return datetime.now(timezone.utc).date()
 
 
 class SkippingIndex:
@@ -319,7 +313,7 @@ class SkippingIndex:
                 raise dropped_error(self.definition)
             try:
                 self.carry_over()
-                self._adapt_if_automatic(token)
+                self._adapt_if_due(token)
                 state = refresh(
                     self._source.build,
                     self.store,
@@ -341,63 +335,69 @@ class SkippingIndex:
         invalidate(self.store)
         return state
 
-    def adapt(self, *, dry_run: bool = False, today: date | None = None) -> Sequence[Decision]:
-        """Decide about the columns of an automatic index; return the decisions of today.
+    def adapt(
+        self, *, dry_run: bool = False, today: date | None = None, token: int | None = None
+    ) -> Sequence[Decision]:
+        """Decide about the columns of an automatic index; return the decisions.
 
-        `refresh` does it before it builds. With `dry_run`, nothing is changed. `today` is the day
-        in UTC, by default that of the clock. Raises TableError without a Spark session or if the
-        table cannot be read, and DefinitionError if the index is not automatic.
+        `refresh` does it before it builds, once a day or if queries miss more. With `dry_run`,
+        nothing is changed. `today` is the day in UTC, by default that of the clock, and `token` as
+        in `refresh`. Raises TableError without a Spark session or if the table cannot be read, and
+        DefinitionError if the index is not automatic.
         """
-        from skipping.advise.adapt import plan_changes  # imports Spark
+        from skipping.advise.adapt import collect_evidence  # imports Spark
 
-        spark = self.spark
-        if not self.options.automatic:
+        spark, name = self.spark, shown_name(self.table.name)
+        if not self.definition.is_automatic:
             raise DefinitionError(
-                f"the skipping index of {shown_name(self.table.name)} does not choose its columns: "
-                f"ALTER SKIPPING INDEX ON {shown_name(self.table.name)} WITH (automatic = true)"
+                f"the skipping index of {name} does not choose its columns: ALTER SKIPPING INDEX "
+                f"ON {name} WITH (automatic = true)"
             )
-        day = datetime.now(timezone.utc).date() if today is None else today
-        changes = plan_changes(spark, self.table, self.definition, today=day)
+        found = collect_evidence(
+            spark, self.table, self.definition, today=_today() if today is None else today
+        )
         if dry_run:
-            return changes.decisions
-        if not changes.decisions:
-            if not self.definition.columns:
-                log.warning(
-                    "the automatic index of %s has no columns yet: ANALYZE SKIPPING INDEX ON %s "
-                    "WITH (budget = '100%%') shows their sizes",
-                    *(shown_name(self.table.name),) * 2,
-                )
-            return ()
-        columns, providers = self.table.columns(), self._source.settings().providers
+            return found.decide(self.definition)[0]
         before = self.definition.decisions
-        self.alter(lambda definition: changes.apply(definition, columns, providers))
+        columns, providers = self.table.columns(), self._source.settings().providers
+        self.alter(lambda definition: found.apply(definition, columns, providers))
         made = [each for each in self.definition.decisions if each not in before]
         for each in made:
             log.info(
                 "automatic index: table=%s %s %s %s: %s",
-                *(shown_name(self.table.name), each.action, each.column, each.kind, each.reason),
+                *(name, each.action, each.column, each.kind, each.reason),
             )
+        if not self.definition.columns:
+            log.warning(
+                "the automatic index of %s has no columns yet: ANALYZE SKIPPING INDEX ON %s WITH "
+                "(budget = '100%%') shows their sizes",
+                *(name, name),
+            )
+        index, day = self.definition.index, found.evidence.today.isoformat()
+        state = replace(self.store.state(index), adapted=day, missed=found.missed)
+        self.store.report(index, state, token=token)
         return made
 
-    def _adapt_if_automatic(self, token: int | None) -> None:
-        """Adapt an automatic index; log errors, because the refresh needs no decisions.
+    def _adapt_if_due(self, token: int | None) -> None:
+        """Adapt an automatic index if that is due; log errors, because a refresh needs no decision.
 
-        The holder of the lease decides, if there is one, and once a day. Without Spark there is
-        nothing to measure with.
+        The holder of the lease decides, if there is one. Without Spark there is nothing to measure
+        with.
         """
-        if self._source.spark is None or not self.options.automatic:
+        if self._source.spark is None or not self.definition.is_automatic:
             return
+        from skipping.advise.adapt import is_due  # imports Spark
+
+        index, name = self.definition.index, shown_name(self.table.name)
         try:
-            if token is None and self.store.lease(self.definition.index).owner is not None:
+            if token is None and self.store.lease(index).seems_alive:
+                log.info("the stream of %s decides about its columns", name)
                 return
-            if token is None or _is_first_today(self.definition.index):
-                self.adapt()
+            state = self.store.state(index)
+            if is_due(self.spark, self.table, self.definition, state, today=_today()):
+                self.adapt(token=token)
         except Exception as error:
-            log.warning(
-                "the automatic index of %s keeps its columns: %s",
-                shown_name(self.table.name),
-                first_line(error),
-            )
+            log.warning("the automatic index of %s keeps its columns: %s", name, first_line(error))
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
         """Return path and size of the files that lack an entry or a sketch.

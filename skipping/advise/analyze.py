@@ -254,15 +254,17 @@ def measure(
     columns: Collection[TableColumn],
     files: int | None = None,
     computed: bool = True,
+    where: str | None = None,
 ) -> Measured:
     """Measure the index types of columns for the predicates in `history`, or for typical ones.
 
-    With `computed`, this includes expressions and multi-column indexes for these predicates. Raises
-    TableError if the table cannot be read.
+    With `computed`, this includes expressions and multi-column indexes for these predicates. With
+    `where`, the table has only the files of an index with this condition. Raises TableError if the
+    table cannot be read.
     """
     providers = settings_of(spark).providers
     there = table.columns()
-    live = table.files()
+    live = table.files(where=where)
     sample = choose_files(live, FILES if files is None else files)
     recorded = _by_identity(history)
     works = {c.identity: list_kinds(c, providers, recorded.get(c.identity, [])) for c in columns}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from skipping.advise.choose import OPEN_COST
+from skipping.advise.choose import OPEN_COST, Option, choose
 from skipping.model.decision import Action, Decision
 from skipping.model.workload import PredicateWorkload, TableWorkload
 
@@ -26,38 +26,35 @@ them, the column is dropped."""
 _SWAP = 2.0
 """How many times the benefit of a byte must be that of columns that are dropped for it."""
 
+_CAUTION = 2.0
+"""Each time that a column was dropped, it must be worth so many times more to be added again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """An index type that a column could have, with the expected bytes of its sketches.
 
     `benefit` is what it would have saved on a day of the workload. If it `is_advised`, the data
-    alone recommends it, as there is no workload. `spelling` is the type with its parameters, and
-    `sql` the column with them, as in CREATE.
+    alone recommends it, as there is no workload. `sql` is the column with the type, as in CREATE. A
+    candidate `for_text` is for substrings.
     """
 
     identity: str
     column: str
     kind: str
-    spelling: str
     sql: str
     bytes: int
     benefit: float = 0.0
     is_advised: bool = False
-
-    @property
-    def is_worthwhile(self) -> bool:
-        """Whether it saves more than it costs."""
-        return self.benefit > self.bytes / PAYBACK
+    for_text: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentColumn:
     """A column of the index: its type, the bytes of its sketches, the supported forms.
 
-    A multi-column index has the identities of its columns as `parts`.
-
-    `since` is the day on which it was added automatically; None if a user chose it.
+    A multi-column index has the identities of its columns as `parts`. `since` is the day on which
+    it was added automatically; None if a user chose it.
     """
 
     identity: str
@@ -69,69 +66,78 @@ class CurrentColumn:
     since: date | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known on the day `today`: candidates, and the counts of the table's queries by day.
+
+    `budget` is the maximum of bytes of the automatic columns, and `files` the number of the table's
+    files. If queries are not `is_recorded`, no column is dropped for want of queries.
+    """
+
+    today: date
+    candidates: Sequence[Candidate]
+    workload: Sequence[tuple[date, TableWorkload]]
+    budget: float
+    files: int = 0
+    patience: int = PATIENCE
+    is_recorded: bool = True
+
+
 def decide(
-    candidates: Sequence[Candidate],
-    workload: Iterable[tuple[date, TableWorkload]],
-    current: Sequence[CurrentColumn],
-    past: Iterable[Decision] = (),
-    *,
-    budget: int,
-    today: date,
-    patience: int = PATIENCE,
-    is_recorded: bool = True,
+    evidence: Evidence, current: Sequence[CurrentColumn], past: Iterable[Decision] = ()
 ) -> tuple[Sequence[Decision], Sequence[Candidate]]:
     """Return the changes to make now, first the columns to drop, and the candidates to add.
 
-    `workload` has the counts of the table by day (of several drivers, if there are), `past` earlier
-    decisions. Columns that a user chose are left alone, and so are columns that were changed today.
-    `budget` is the maximum of bytes of the automatic columns. If queries are not `is_recorded`, no
-    column is dropped.
+    `past` are earlier decisions. Columns that a user chose are left alone, and so are columns that
+    were changed today.
     """
-    days = [
-        (day, table)
-        for day, table in workload
-        if timedelta(0) <= today - day <= timedelta(patience)
-    ]
+    past, today = list(past), evidence.today
     fixed = {each.identity for each in current if each.since is None}
-    fixed |= {each.identity for each in past if each.day == today}
+    fixed |= {each.identity for each in current if each.since and each.since >= today}
+    fixed |= {each.identity for each in past if each.day >= today}
+    automatic = [each for each in current if each.since is not None]
     drops = [
         decision
-        for each in current
-        if is_recorded
-        and each.identity not in fixed
-        and (decision := _drop(each, days, today, patience))
+        for each in automatic
+        if each.identity not in fixed and (decision := _drop(each, evidence))
     ]
     gone = {(each.identity, each.kind) for each in drops}
-    automatic = [each for each in current if each.since and (each.identity, each.kind) not in gone]
-    adds: list[Candidate] = []
-    room = budget - sum(each.bytes for each in automatic)
-    has = {(each.identity, each.kind) for each in current}
-    changed = {each.identity for each in drops}
-    for candidate in _rank(candidates):
-        if (candidate.identity, candidate.kind) in has or candidate.identity in fixed | changed:
+    fixed |= {each.identity for each in drops}
+    kept = [each for each in automatic if (each.identity, each.kind) not in gone]
+    room = evidence.budget - sum(each.bytes for each in kept if each.identity in fixed)
+    movable = {each: _worth(each, evidence) for each in kept if each.identity not in fixed}
+    there = {(each.identity, each.kind) for each in current}
+    options: dict[Option, Candidate | CurrentColumn] = {}
+    for each in evidence.candidates:
+        is_new = (each.identity, each.kind) not in there and each.identity not in fixed
+        if is_new and (benefit := _net_benefit(each, past)) > 0:
+            options[Option((each.identity, each.for_text), benefit, each.bytes)] = each
+    for column, worth in movable.items():
+        options[Option(column, max(_SWAP * worth, 1.0), column.bytes)] = column
+    chosen = [options[option] for option in choose(list(options), room)]
+    adds = [each for each in chosen if isinstance(each, Candidate)]
+    room -= sum(each.bytes for each in chosen)
+    for column, worth in sorted(movable.items(), key=lambda item: -item[1]):
+        if column in chosen:
             continue
-        density = candidate.benefit / max(1, candidate.bytes)
-        victims = _find_victims(
-            candidate.bytes - room,
-            density,
-            [each for each in automatic if each.identity not in fixed | changed],
-            days,
-            today,
-            patience,
-        )
-        if victims is None:
-            continue
-        for victim, worth in victims:
-            automatic.remove(victim)
-            room += victim.bytes
-            changed.add(victim.identity)
-            reason = f"the budget is full, and {candidate.column} saves more for its size"
-            drops.append(_decision("drop", victim, worth, today, reason))
-        room -= candidate.bytes
-        changed.add(candidate.identity)
-        adds.append(candidate)
-    added = (_decision("add", each, each.benefit, today, _explain(each)) for each in adds)
+        room -= column.bytes
+        if room < 0:
+            room += column.bytes
+            reason = "the budget is full, and other columns save more for their size"
+            drops.append(_decision("drop", column, worth, evidence, reason))
+    added = (_decision("add", each, each.benefit, evidence, _explain(each)) for each in adds)
     return (*drops, *added), adds
+
+
+def _net_benefit(candidate: Candidate, past: Iterable[Decision]) -> float:
+    """Return the benefit of a day minus the cost, 0 if it is not worth it."""
+    if candidate.is_advised:
+        return 1.0 / max(1, candidate.bytes)  # the data does not say more than that
+    key = candidate.identity, candidate.kind
+    drops = sum((each.identity, each.kind) == key for each in past if each.action == "drop")
+    cost = candidate.bytes / PAYBACK
+    net = candidate.benefit - cost
+    return net if candidate.benefit > cost * _CAUTION**drops else 0.0
 
 
 def _explain(added: Candidate) -> str:
@@ -139,19 +145,6 @@ def _explain(added: Candidate) -> str:
         return "the data recommends it, and there are no queries yet"
     cost = added.bytes / PAYBACK
     return f"queries would read {added.benefit:,.0f} bytes a day less, at a cost of {cost:,.0f}"
-
-
-def _rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates that are worth their cost, the best first: one for each column."""
-    if advised := [each for each in candidates if each.is_advised]:
-        return sorted(advised, key=lambda each: each.bytes)
-    worthy = [each for each in candidates if each.is_worthwhile]
-    # The best type of a column has the largest net benefit, not the best ratio.
-    worthy.sort(key=lambda each: (each.bytes / PAYBACK - each.benefit, each.kind))
-    best: dict[str, Candidate] = {}
-    for each in worthy:
-        best.setdefault(each.identity, each)
-    return sorted(best.values(), key=lambda each: -each.benefit / max(1, each.bytes))
 
 
 def _count_savings(column: CurrentColumn, predicates: Iterable[PredicateWorkload]) -> int:
@@ -168,77 +161,50 @@ def _count_savings(column: CurrentColumn, predicates: Iterable[PredicateWorkload
     )
 
 
-def _by_day(column: CurrentColumn, days: Sequence[tuple[date, TableWorkload]]) -> dict[date, int]:
-    skipped: dict[date, int] = {}
-    for day, table in days:
-        skipped[day] = skipped.get(day, 0) + _count_savings(column, table.predicates)
-    return skipped
+def _by_day(column: CurrentColumn, evidence: Evidence) -> dict[date, int]:
+    saved: dict[date, int] = {}
+    for day, table in evidence.workload:
+        if timedelta(0) <= evidence.today - day <= timedelta(evidence.patience):
+            saved[day] = saved.get(day, 0) + _count_savings(column, table.predicates)
+    return saved
 
 
-def _drop(
-    column: CurrentColumn,
-    days: Sequence[tuple[date, TableWorkload]],
-    today: date,
-    patience: int,
-) -> Decision | None:
+def _drop(column: CurrentColumn, evidence: Evidence) -> Decision | None:
     """Return the decision to drop a column that was not worth its cost on each of some days."""
+    today, patience = evidence.today, evidence.patience
     if column.since is None or today - column.since < timedelta(patience):
         return None
-    skipped, cost = _by_day(column, days), column.bytes / PAYBACK
-    complete = [today - timedelta(n) for n in range(1, patience + 1)]
-    most = max(skipped.get(day, 0) for day in complete)
+    saved, cost = _by_day(column, evidence), column.bytes / PAYBACK
+    most = max(saved.get(today - timedelta(n), 0) for n in range(1, patience + 1))
     # Today counts only in favour of the column: the day is not over.
-    if most >= cost or skipped.get(today, 0) >= cost:
+    if not evidence.is_recorded or most >= cost or saved.get(today, 0) >= cost:
         return None
     reason = f"on {patience} days, queries skipped at most {most:,} bytes a day by it"
-    return _decision("drop", column, most, today, reason)
+    return _decision("drop", column, most, evidence, reason)
 
 
-def _find_victims(
-    needed: int,
-    density: float,
-    automatic: Sequence[CurrentColumn],
-    days: Sequence[tuple[date, TableWorkload]],
-    today: date,
-    patience: int,
-) -> list[tuple[CurrentColumn, float]] | None:
-    """Return the columns to drop for `needed` bytes with their benefit; None if that is not enough.
-
-    A byte of them must save less than half of `density` a day.
-    """
-    if needed <= 0:
-        return []
-    found: list[tuple[float, CurrentColumn, float]] = []
-    for each in automatic:
-        if each.since is None or each.since == today:
-            continue
-        # Over the days that it existed: a new column is not worse than an old one.
-        worth = sum(_by_day(each, days).values()) / min((today - each.since).days + 1, patience)
-        if worth / max(1, each.bytes) * _SWAP < density:
-            found.append((worth / max(1, each.bytes), each, worth))
-    victims = []
-    for _, each, worth in sorted(found, key=lambda item: item[0]):
-        victims.append((each, worth))
-        needed -= each.bytes
-        if needed <= 0:
-            return victims
-    return None
+def _worth(column: CurrentColumn, evidence: Evidence) -> float:
+    """Return what a column saved on a day, over the days that it existed."""
+    assert column.since is not None, "it was added automatically"
+    days = min((evidence.today - column.since).days + 1, evidence.patience)
+    return sum(_by_day(column, evidence).values()) / max(1, days)
 
 
 def _decision(
     action: Action,
     column: Candidate | CurrentColumn,
     benefit: float,
-    today: date,
+    evidence: Evidence,
     reason: str,
 ) -> Decision:
     return Decision(
-        day=today,
+        day=evidence.today,
         action=action,
         identity=column.identity,
         column=column.column,
         kind=column.kind,
         bytes=column.bytes,
+        files=evidence.files,
         benefit=benefit,
         cost=column.bytes / PAYBACK,
         reason=reason,

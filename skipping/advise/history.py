@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from providers.errors import DefinitionError
 from skipping.model.definition import TableId
 from skipping.model.workload import PredicateWorkload, WorkloadRecord, merge_tables
-from skipping.tables import Columns
+from skipping.tables import Columns, TableColumn
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
@@ -58,20 +58,31 @@ def attribute_to_columns(
     history: Sequence[RecordedPredicate], columns: Columns
 ) -> list[RecordedPredicate]:
     """Return the predicates, with searches in `lower(c)` and `upper(c)` as predicates on `c`."""
-    return [_attribute(each, columns) if each.form == TEXT else each for each in history]
+    found = []
+    for each in history:
+        column = find_cased_column(each, columns)
+        if column is not None:
+            each = replace(
+                each,
+                identity=column.identity,
+                sql=column.name,
+                computed=False,
+                ignores_case=True,
+            )
+        found.append(each)
+    return found
 
 
-def _attribute(recorded: RecordedPredicate, columns: Columns) -> RecordedPredicate:
-    inner = _CASED.fullmatch(recorded.sql) if recorded.computed else None
-    if inner is None:
-        return recorded
+def find_cased_column(
+    predicate: RecordedPredicate | PredicateWorkload, columns: Columns
+) -> TableColumn | None:
+    """Return the column `c` of a search in `lower(c)` or `upper(c)`; None for other predicates."""
+    is_search = predicate.form == TEXT and predicate.computed
+    inner = _CASED.fullmatch(predicate.sql) if is_search else None
     try:
-        column = columns.resolve(inner[1])
+        return None if inner is None else columns.resolve(inner[1])
     except DefinitionError:  # not a column, but another expression
-        return recorded
-    return replace(
-        recorded, identity=column.identity, sql=column.name, computed=False, ignores_case=True
-    )
+        return None
 
 
 def _read(counted: PredicateWorkload) -> RecordedPredicate:

@@ -63,7 +63,10 @@ def _read_folder(given: Param) -> str:
 
 
 def _read_percent(given: Param) -> str:
-    return f"{100 * parse_percent(str(given)):g}%"
+    percent = 100 * parse_percent(str(given))
+    if not 0.001 <= percent <= 1_000:
+        raise ValueError(given)
+    return f"{percent:g}%"  # which this function can read, too
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -123,7 +126,7 @@ OPTIONS: tuple[Option, ...] = (
         "the maximum size of the columns that an automatic index chooses, as a percentage of the "
         "table's bytes",
         read=_read_percent,
-        takes="a percentage such as '5%'",
+        takes="a percentage from 0.001% to 1000%, such as '5%'",
     ),
     Option(
         "extra_options",

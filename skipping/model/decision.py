@@ -22,7 +22,8 @@ _MOST_BYTES = float(1 << 62)
 class Decision:
     """A change of an automatic index, with its reason; `benefit` and `cost` are bytes a day.
 
-    `bytes` is the expected size of the column's sketches. `day` is the day in UTC.
+    `bytes` is the expected size of the column's sketches, for the table's `files` files of that
+    `day` (in UTC).
     """
 
     day: date
@@ -31,6 +32,7 @@ class Decision:
     column: str
     kind: str
     bytes: int
+    files: int
     benefit: float
     cost: float
     reason: str
@@ -46,9 +48,11 @@ class Decision:
         """Parse the JSON object of `describe`; raise ValueError, KeyError or TypeError."""
         given = {name: data[name] for name in cls.__slots__}
         texts = [given[name] for name in ("identity", "column", "kind", "reason")]
-        numbers = [given[name] for name in ("bytes", "benefit", "cost")]
-        if given["action"] not in get_args(Action) or type(given["bytes"]) is not int:
-            raise ValueError("a decision has an unknown action or size")
+        numbers = [given[name] for name in ("bytes", "files", "benefit", "cost")]
+        if given["action"] not in get_args(Action):
+            raise ValueError("a decision has an unknown action")
+        if type(given["bytes"]) is not int or type(given["files"]) is not int:
+            raise ValueError("a decision has a size that is not an integer")
         if not all(isinstance(t, str) and len(t) <= _LONGEST for t in texts):
             raise ValueError("a decision has a text that is too long, or no text")
         if any(mask_controls(text) != text for text in texts):

@@ -169,6 +169,11 @@ class Definition:
     fault: str | None = field(default=None, compare=False)
 
     @property
+    def is_automatic(self) -> bool:
+        """Whether the index chooses its columns."""
+        return ("automatic", "true") in self.options
+
+    @property
     def automatic_columns(self) -> Mapping[tuple[str, str], Decision]:
         """The decisions that added columns of the index, by identity and index type.
 
@@ -183,6 +188,16 @@ class Definition:
             else:
                 added.pop(key, None)
         return added
+
+    def keep_columns(self, columns: Sequence[IndexedColumn]) -> Definition:
+        """Return the definition with fewer columns, without the decisions that added the others.
+
+        So a user who adds one of those again has chosen it.
+        """
+        gone = self.automatic_columns.keys() - {(i.identity, i.kind) for i in columns}
+        kept = (d for d in self.decisions if d.action == "drop" or (d.identity, d.kind) not in gone)
+        number = self.next_number - 1
+        return replace(self, columns=tuple(columns), numbers=number, decisions=tuple(kept))
 
     def decide(self, decisions: Sequence[Decision]) -> Definition:
         """Return the definition with further decisions, without the oldest about former columns."""
@@ -226,7 +241,7 @@ class Definition:
                     **{name: data[name] for name in _STORED & data.keys()},
                     "table": TableId(**data["table"]),
                     "options": _parse_pairs(data["options"]),
-                    "decisions": _parse_decisions(data.get("decisions", ())),
+                    "decisions": _parse_decisions(data.get("decisions", [])),
                     "columns": tuple(
                         IndexedColumn(
                             **{
@@ -328,7 +343,8 @@ class State:
     definition at `revision`. `at` is the time of that refresh (Unix seconds), for display. `left`
     counts the files that remain to be indexed after a refresh with a limit. `unread` counts files
     that could not be read; `error` names one of them. Streams read them again after a pause that
-    doubles with each failed attempt (`retries`).
+    doubles with each failed attempt (`retries`). An automatic index was last adapted on the day
+    `adapted` (ISO, in UTC), when `missed` recorded scans had conditions that pruned no file.
     """
 
     status: Status = "creating"
@@ -339,6 +355,8 @@ class State:
     left: int = 0
     unread: int = 0
     retries: int = 0
+    adapted: str | None = None
+    missed: int = 0
 
     def is_retry_due(self, now: float) -> bool:
         """Return whether unreadable files exist and the pause is over at `now` (Unix seconds)."""
@@ -357,11 +375,13 @@ class State:
         """
         data = parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
-        numbers = (state.covered, state.revision, state.left)
+        numbers = (state.covered, state.revision, state.left, state.missed)
         if (
             state.status not in get_args(Status)
             or not all(number is None or type(number) is int for number in numbers)
-            or not (state.error is None or isinstance(state.error, str))
+            or not all(
+                text is None or isinstance(text, str) for text in (state.error, state.adapted)
+            )
             or not (state.at is None or isinstance(state.at, int | float))
         ):
             raise StoreError("the store contains an invalid state")
@@ -414,10 +434,15 @@ def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _parse_decisions(given: Sequence[Any]) -> tuple[Decision, ...]:
-    """Parse stored decisions; raise TypeError, KeyError or ValueError."""
-    if len(given) > MOST_DECISIONS + _MOST_COLUMNS:
-        raise ValueError("an index has more decisions than any release writes")
-    return tuple(map(Decision.parse, given))
+    """Parse stored decisions, without those that this release does not know; raise ValueError."""
+    if not isinstance(given, list) or len(given) > MOST_DECISIONS + _MOST_COLUMNS:
+        raise ValueError("the decisions are no list, or more than any release writes")
+    found = []
+    for each in given:
+        # Without the decision that added it, a column counts as chosen by hand.
+        with suppress(KeyError, TypeError, ValueError):
+            found.append(Decision.parse(each))
+    return tuple(found)
 
 
 def _parse_expression(given: Any) -> Expression | None:

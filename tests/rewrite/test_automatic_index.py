@@ -13,6 +13,7 @@ import rewrite
 from providers.errors import DefinitionError, StatementError
 from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
+from skipping.advise import adapt
 from skipping.model.definition import TableId
 from skipping.model.workload import TableWorkload, WorkloadRecord
 from skipping.sources.spark import settings_of, store_of
@@ -52,9 +53,9 @@ def files_read(spark: SparkSession, condition: str) -> int | None:
     return scan.opened
 
 
-def remember(spark: SparkSession, day: date, table: TableId | None = None) -> None:
-    """Record that there were queries on a day, of another table by default."""
-    counted = TableWorkload(table=table or TableId("delta", "x", "file:/x"), name="x", queries=1)
+def remember(spark: SparkSession, day: date, table: TableId) -> None:
+    """Record that there was a query on a day."""
+    counted = TableWorkload(table=table, name="x", queries=1)
     record = WorkloadRecord(driver="0" * 16, day=day, tables=(counted,))
     store_of(spark, settings_of(spark)).record_workload(record, oldest=TODAY - timedelta(99))
 
@@ -103,10 +104,27 @@ def test_it_adds_what_queries_need(spark: SparkSession, table: str) -> None:
     assert files_read(spark, "name = 'k3'") == 2
     index.reread()
     assert [column.name for column in index.definition.columns] == ["flag", "name"]
-    # A column changes once a day, also if other counts come.
-    index.remove("name")
-    assert [column.name for column in index.definition.columns] == ["flag"]
+    assert len(index.definition.automatic_columns) == 1
+    index.add(f"name {made.skipping_type}")  # by hand
     assert index.definition.automatic_columns == {}
+    assert [column.name for column in index.definition.columns] == ["flag", "name"]
+
+
+@pytest.mark.nightly
+def test_frequent_refreshes_sample_the_table_once(
+    spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = create(spark, "(mixed MIN_MAX)")
+    spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH (automatic = true)")
+    samples = []
+    measure = adapt.measure
+    monkeypatch.setattr(adapt, "measure", lambda *a, **k: samples.append(1) or measure(*a, **k))
+    expected = [0, 1, 1, 2, 2, 2]
+    for n in range(1, len(expected) + 1):  # `flag` cannot be helped
+        index.refresh()
+        assert len(samples) == expected[n - 1]
+        assert files_read(spark, "flag = 3") == FILES
+    assert decisions(spark) == []
 
 
 def test_it_drops_what_queries_do_not_need(spark: SparkSession, table: str) -> None:
@@ -115,9 +133,13 @@ def test_it_drops_what_queries_do_not_need(spark: SparkSession, table: str) -> N
     spark.sql(f"ALTER SKIPPING INDEX ON {table} ADD (flag VALUE_LIST)")
     index.reread()
     later = TODAY + timedelta(9)
-    assert index.adapt(today=later) == (), "no queries are recorded at all"
-    remember(spark, later - timedelta(1))
-    assert index.adapt(today=TODAY + timedelta(6)) == ()
+    assert index.adapt(today=later) == [], "no queries are recorded at all"
+    other = TableId("delta", "x", "file:/x")
+    remember(spark, later - timedelta(8), other)
+    remember(spark, later - timedelta(1), other)
+    assert index.adapt(today=later) == [], "nobody reads the table"
+    remember(spark, later - timedelta(1), index.table.id)
+    assert index.adapt(today=TODAY + timedelta(6)) == []
     planned = index.adapt(today=later, dry_run=True)
     assert {(each.action, each.column) for each in planned} == {("drop", name) for name in chosen}
     assert {column.name for column in index.definition.columns} == {*chosen, "flag"}
@@ -179,7 +201,7 @@ def test_a_failure_keeps_the_columns(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no executor\n  at java")
 
-    monkeypatch.setattr("skipping.advise.adapt.plan_changes", fail)
+    monkeypatch.setattr(adapt, "collect_evidence", fail)
     assert index.refresh().status == "active"
     assert "keeps its columns: no executor" in caplog.text
     assert [column.name for column in index.definition.columns] == ["flag"]

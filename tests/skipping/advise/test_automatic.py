@@ -15,6 +15,7 @@ from skipping.advise.automatic import (
     PAYBACK,
     Candidate,
     CurrentColumn,
+    Evidence,
     decide,
 )
 from skipping.model.decision import Decision
@@ -49,7 +50,6 @@ def candidate(column: str = "a", bytes: int = 30 * MB, benefit: float = 0.0) -> 
         identity=column,
         column=column,
         kind="VALUE_LIST",
-        spelling="VALUE_LIST",
         sql=f"{column} VALUE_LIST",
         bytes=bytes,
         benefit=benefit,
@@ -70,8 +70,20 @@ def changes(decisions: Sequence[Decision]) -> list[tuple[str, str]]:
     return [(each.action, each.column) for each in decisions]
 
 
-def run(*args: Any, **options: Any) -> Sequence[Decision]:
-    decisions, added = decide(*args, today=options.pop("today", DAY), **options)
+def run(
+    candidates: Sequence[Candidate],
+    workload: Sequence[tuple[date, TableWorkload]],
+    current: Sequence[CurrentColumn],
+    past: Sequence[Decision] = (),
+    *,
+    budget: float = GB,
+    today: date = DAY,
+    **more: Any,
+) -> Sequence[Decision]:
+    evidence = Evidence(
+        today=today, candidates=candidates, workload=workload, budget=budget, **more
+    )
+    decisions, added = decide(evidence, current, past)
     adds = [each for each in decisions if each.action == "add"]
     assert [(each.identity, each.kind) for each in adds] == [(a.identity, a.kind) for a in added]
     return decisions
@@ -87,16 +99,16 @@ def test_a_new_index_begins_with_what_the_data_recommends() -> None:
 
 def test_a_column_is_added_when_it_saves_more_than_it_costs() -> None:
     cost = 30 * MB / PAYBACK
-    assert run([candidate(benefit=cost)], [], [], budget=GB) == ()
-    (made,) = run([candidate(benefit=cost + 1)], [], [], budget=GB)
+    assert run([candidate(benefit=cost)], [], []) == ()
+    (made,) = run([candidate(benefit=cost + 1)], [], [])
     assert (made.benefit, made.cost, made.bytes) == (cost + 1, cost, 30 * MB)
     assert run([candidate(benefit=GB)], [], [], budget=29 * MB) == ()
-    assert run([candidate(benefit=GB)], [], [column(days=1)], budget=GB) == ()
+    assert run([candidate(benefit=GB)], [], [column(days=1)]) == ()
 
 
 def test_of_the_types_of_a_column_the_best_is_added() -> None:
     small = replace(candidate(bytes=MB, benefit=GB / 70), kind="MIN_MAX")
-    found = run([small, candidate(benefit=GB / 8)], [], [], budget=GB)
+    found = run([small, candidate(benefit=GB / 8)], [], [])
     assert [each.kind for each in found] == ["VALUE_LIST"]
 
 
@@ -109,7 +121,7 @@ def test_a_column_without_benefit_is_dropped_after_a_week() -> None:
             (day, queries(predicate("a", pruned_bytes=more)))
             for day, more in zip([*week, DAY], skipped, strict=False)
         ]
-        return changes(run([], workload, [column(days=days)], budget=GB, **options))
+        return changes(run([], workload, [column(days=days)], **options))
 
     assert drops(*[cost - 1] * PATIENCE) == [("drop", "a")]
     assert drops() == [("drop", "a")]  # nobody reads the table
@@ -122,9 +134,9 @@ def test_a_column_without_benefit_is_dropped_after_a_week() -> None:
 
 
 def test_columns_that_a_user_chose_are_left_alone() -> None:
-    assert run([], [], [column(days=None)], budget=GB) == ()
+    assert run([], [], [column(days=None)]) == ()
     better = replace(candidate(benefit=GB), kind="BLOOM_FILTER")
-    assert run([better], [], [column(days=None)], budget=GB) == ()
+    assert run([better], [], [column(days=None)]) == ()
     # It does not use up the budget of the others.
     large = column("b", GB, days=None)
     found = run([candidate(benefit=GB)], [], [large], budget=30 * MB)
@@ -132,14 +144,14 @@ def test_columns_that_a_user_chose_are_left_alone() -> None:
 
 
 def test_at_most_one_change_a_day_and_column() -> None:
-    (made,) = run([candidate(benefit=GB)], [], [], budget=GB)
+    (made,) = run([candidate(benefit=GB)], [], [])
     again = replace(candidate(benefit=GB), kind="BLOOM_FILTER")
-    assert run([again], [], [], [made], budget=GB) == ()
-    assert run([], [], [column()], [replace(made, action="drop")], budget=GB) == ()
+    assert run([again], [], [], [made]) == ()
+    assert run([], [], [column()], [replace(made, action="drop")]) == ()
     tomorrow = DAY + timedelta(1)
-    assert changes(run([again], [], [], [made], budget=GB, today=tomorrow)) == [("add", "a")]
+    assert changes(run([again], [], [], [made], today=tomorrow)) == [("add", "a")]
     # What is dropped today is not added today.
-    found = run([candidate(benefit=GB), again], [], [column()], budget=GB)
+    found = run([candidate(benefit=GB), again], [], [column()])
     assert changes(found) == [("drop", "a")]
 
 
@@ -156,11 +168,47 @@ def test_a_full_budget_goes_to_what_saves_more() -> None:
     assert changes(run([better], [], [fixed], budget=40 * MB)) == [("add", "b")]
 
 
+def test_a_smaller_type_is_chosen_if_the_best_one_exceeds_the_budget() -> None:
+    large = candidate(bytes=129 * MB, benefit=10 * GB)
+    small = replace(candidate(bytes=5 * MB, benefit=9 * GB), kind="BLOOM_FILTER")
+    for budget, kind in ((10 * MB, "BLOOM_FILTER"), (GB, "VALUE_LIST")):
+        (made,) = run([large, small], [], [], budget=budget)
+        assert made.kind == kind
+    # One type for values, and one for substrings.
+    search = replace(candidate(benefit=GB), kind="NGRAM", for_text=True)
+    assert {each.kind for each in run([small, search], [], [])} == {"BLOOM_FILTER", "NGRAM"}
+
+
+def test_an_index_that_outgrows_its_budget_loses_what_saves_least() -> None:
+    pruned = [predicate("a", pruned_bytes=GB), predicate("b", pruned_bytes=2 * GB)]
+    both = [column("a"), column("b")]
+    days = [(DAY, queries(*pruned))]
+    assert run([], days, both, budget=60 * MB) == ()
+    assert changes(run([], days, both, budget=59 * MB)) == [("drop", "a")]
+
+
+def test_what_was_dropped_must_be_worth_more_to_come_back() -> None:
+    cost = 30 * MB / PAYBACK
+    (drop,) = run([], [], [column()])
+    later = DAY + timedelta(1)
+    for drops, benefit, is_added in ((1, 1.9, False), (1, 2.1, True), (2, 3.9, False)):
+        found = run([candidate(benefit=benefit * cost)], [], [], [drop] * drops, today=later)
+        assert bool(found) == is_added
+
+
+def test_a_clock_that_is_ahead_changes_nothing() -> None:
+    days = [(DAY, queries(predicate("a", pruned_bytes=GB)))]
+    for ahead in (1, 2, 30):
+        ours = replace(column(), since=DAY + timedelta(ahead))
+        better = candidate("b", benefit=GB)
+        assert run([better], days, [ours], budget=40 * MB) == ()
+
+
 def test_the_tuples_of_a_multi_column_index_count_for_it() -> None:
     both = replace(column("tuple:ab"), parts=frozenset("ab"))
     for parts, expected in ((("a", "b", "c"), []), (("a", "c"), [("drop", "tuple:ab")])):
         pruned = replace(predicate("", pruned_bytes=GB), parts=parts)
-        assert changes(run([], [(DAY, queries(pruned))], [both], budget=GB)) == expected
+        assert changes(run([], [(DAY, queries(pruned))], [both])) == expected
 
 
 # A month

@@ -71,6 +71,7 @@ def decision(number: int = 1, *, action: Action = "add", identity: str = "col-1"
         column="a",
         kind="MIN_MAX",
         bytes=number,
+        files=5,
         benefit=2.5,
         cost=number / 30,
         reason="because",
@@ -105,10 +106,10 @@ def test_decisions_come_back_and_the_oldest_are_forgotten() -> None:
         {"column": "a" * 5_000},
     ],
 )
-def test_a_forged_decision_is_a_fault(part: dict[str, Any]) -> None:
-    forged = change(decisions=[{**decision().describe(), **part}])
-    assert Definition.read(forged, "7d4d").fault is not None
-    assert Definition.read(change(decisions=[1]), "7d4d").fault is not None
+def test_a_forged_decision_is_left_out(part: dict[str, Any]) -> None:
+    forged = change(decisions=[{**decision().describe(), **part}, decision().describe(), 1])
+    assert Definition.from_json(forged).decisions == (decision(),)
+    assert Definition.read(change(decisions={}), "7d4d").fault is not None
     many = [decision().describe()] * 3_000
     assert Definition.read(change(decisions=many), "7d4d").fault is not None
 
