@@ -64,7 +64,8 @@ class Adaptation:
         decisions, added = self.decide(definition)
         gone = {(each.identity, each.kind) for each in decisions if each.action == "drop"}
         left = [i for i in definition.columns if (i.identity, i.kind) not in gone]
-        changed = definition.keep_columns(left) if gone else definition
+        last = definition.next_number - 1
+        changed = replace(definition, columns=tuple(left), numbers=last) if gone else definition
         for candidate in added:
             try:
                 changed = add_columns(changed, column_specs(candidate.sql), columns, providers)

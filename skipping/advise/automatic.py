@@ -27,7 +27,7 @@ _SWAP = 2.0
 """How many times the benefit of a byte must be that of columns that are dropped for it."""
 
 _CAUTION = 2.0
-"""Each time that a column was dropped, it must be worth so many times more to be added again."""
+"""The factor of the least benefit to add a column again, for each time that it was dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Evidence:
     """What is known on the day `today`: candidates, and the counts of the table's queries by day.
 
     `budget` is the maximum of bytes of the automatic columns, and `files` the number of the table's
-    files. If queries are not `is_recorded`, no column is dropped for want of queries.
+    files. If queries are not `is_recorded`, no column is dropped because they do not use it.
     """
 
     today: date

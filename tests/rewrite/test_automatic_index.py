@@ -80,7 +80,7 @@ def test_it_begins_with_what_the_data_recommends(spark: SparkSession, table: str
     assert sum(decision.bytes for decision in index.definition.decisions) <= 3 * size
     facts = index.describe()
     assert facts["columns"] == "chosen automatically, with at most 300% of the data"
-    with pytest.raises(StatementError, match="a percentage such as '5%'"):
+    with pytest.raises(StatementError, match="a percentage from 0.001% to"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH (budget = 'much')")
 
 
@@ -119,7 +119,7 @@ def test_frequent_refreshes_sample_the_table_once(
     samples = []
     measure = adapt.measure
     monkeypatch.setattr(adapt, "measure", lambda *a, **k: samples.append(1) or measure(*a, **k))
-    expected = [0, 1, 1, 2, 2, 2]
+    expected = [0, 1, 2, 2, 3, 3]  # when there are 1, 2, 4, ... missed scans
     for n in range(1, len(expected) + 1):  # `flag` cannot be helped
         index.refresh()
         assert len(samples) == expected[n - 1]
