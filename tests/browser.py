@@ -36,12 +36,14 @@ class Browser:
             *(["--no-sandbox"] if os.geteuid() == 0 else []),
         ]
         theirs_in, ours_out = os.pipe()
-        ours_in, theirs_out = os.pipe()
-        redirected = f'exec "$@" 3<&{theirs_in} 4>&{theirs_out}'  # the pipes that it expects
+        ours_in, theirs_out = os.pipe()  # pytest has files open: these are beyond 4
+
+        def place() -> None:  # the browser expects its pipes at these numbers
+            for fd, number in ((theirs_in, 3), (theirs_out, 4)):
+                os.dup2(fd, number)
+
         self._process = subprocess.Popen(
-            ["sh", "-c", redirected, "sh", found, *options],
-            pass_fds=(theirs_in, theirs_out),
-            stderr=subprocess.DEVNULL,
+            [found, *options], preexec_fn=place, pass_fds=(3, 4), stderr=subprocess.DEVNULL
         )
         os.close(theirs_in)
         os.close(theirs_out)

@@ -76,7 +76,7 @@ class Answers:
         get_lookup: Callable[[str], tuple[Settings, Lookup]],
         folder: Folder | None = None,
         verification: BackgroundVerification | None = None,
-        render_section: Callable[[str, float], str] = lambda name, seconds: "",
+        render_section: Callable[[str, float], str] | None = None,
     ) -> None:
         self._get_lookup = get_lookup
         self._render_section = render_section
@@ -103,9 +103,8 @@ class Answers:
                 return _message({protocol.VALUE: _number(header)})
             if header.get(protocol.OP) == protocol.NETWORK:
                 return _message(_condition(header[protocol.TEXT]))
-            if header.get(protocol.OP) == protocol.SECTION:
-                left_seconds = _remaining_seconds(deadline)
-                html = self._render_section(header[protocol.NAME], left_seconds)
+            if header.get(protocol.OP) == protocol.SECTION and self._render_section is not None:
+                html = self._render_section(header[protocol.NAME], _remaining_seconds(deadline))
                 return _message({protocol.VALUE: html})
             settings, lookup = self._get_lookup(name)
             match header.get(protocol.OP):

@@ -44,6 +44,7 @@ _TAB_STYLE = (
     + """
 .skipping-tab .skipping-explain{max-width:none;padding:2px 0 6px;border:0;background:none}
 .skipping-tab td{overflow-wrap:anywhere}
+.skipping-tab .number{overflow-wrap:normal}
 .skipping-tab summary{cursor:pointer}
 .skipping-tab code{color:inherit}
 .skipping-tab .share{display:inline-block;width:80px;height:8px;border-radius:2px;
@@ -56,8 +57,7 @@ _TAB_STYLE = (
 .skipping-tab .list>tbody>tr>td{border-width:0;padding:2px 6px}
 .skipping-tab .list>tbody>tr>td:before{content:attr(data-label) ": ";font-weight:600}
 .skipping-tab .skipping-explain .track{display:none}
-.skipping-tab .skipping-explain th,.skipping-tab .skipping-explain td{white-space:normal}
-.skipping-tab .skipping-explain th{min-width:0}
+.skipping-tab .skipping-explain th,.skipping-tab .skipping-explain .number{min-width:0}
 }</style>"""
 )
 
@@ -131,7 +131,7 @@ def _scan(scan: ScanPlan) -> str:
         bar = f"<span class='share'><i style='width:{100 * left / (files or 1):.1f}%'></i></span>"
         share = f" {bar} <strong>{left:,}</strong> of {files:,} files {what}"
     causes = [label for label, count in scan.legs if count]
-    why = f"by {', '.join(causes)}" if causes else scan.reason or ""
+    why = f"by {', '.join(causes)}" if causes else scan.reason or next(iter(scan.unused), "")
     return (
         f"<details><summary><code>{_text(scan.table)}</code>{share}"
         f"{f'; {_text(why)}' if why else ''}</summary>"

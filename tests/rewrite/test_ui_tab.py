@@ -17,7 +17,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from tests.browser import Browser
 from tests.test_house import ROOT
@@ -25,8 +28,8 @@ from tests.test_house import ROOT
 pytestmark = [pytest.mark.process, pytest.mark.smoke]
 
 FILES = 20
-ROWS = f"""SELECT /*+ REPARTITION(2, part) */ id, 'N' || id AS tailnum, id % {FILES} AS part
-    FROM range(2000)""".replace("\n", " ")
+ROWS = 2000
+STORE = "sqlite:/lake/index.sqlite"  # in the pictures
 
 
 class UiSession:
@@ -84,16 +87,29 @@ class UiSession:
 def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiSession]:
     """A session with a table of many files, an index, and a table that has no index."""
     started = UiSession(tmp_path_factory.mktemp("ui"))
+    write(started.folder, "planes", {"tailnum": ["N7"], "model": ["A320"]})
+    for first in range(FILES):
+        ids = range(first, ROWS, FILES)
+        write(started.folder, "flights", {"id": ids, "tailnum": [f"N{id}" for id in ids]})
     started.sql(
-        "CREATE TABLE flights USING parquet PARTITIONED BY (part) AS " + ROWS,
-        "CREATE TABLE planes USING parquet AS SELECT 'N7' AS tailnum, 'A320' AS model",
+        *(
+            f"CREATE TABLE {name} USING parquet LOCATION '{started.folder / name}'"
+            for name in ("flights", "planes")
+        ),
         "CREATE SKIPPING INDEX ON flights (tailnum VALUE_LIST, id MIN_MAX)",
         "SELECT count(*) FROM flights JOIN planes USING (tailnum) WHERE model = 'A320'",
         "SELECT id FROM flights WHERE tailnum IN ('N3', 'N1234')",
-        "SELECT id FROM flights WHERE id + part > 2010",
+        "SELECT id FROM flights WHERE upper(tailnum) = 'N9'",
     )
     yield started
     started.close()
+
+
+def write(folder: Path, table: str, columns: dict[str, Any]) -> None:
+    """Write one more file of a table."""
+    (folder / table).mkdir(exist_ok=True)
+    path = folder / table / f"{len([*(folder / table).iterdir()])}.parquet"
+    pq.write_table(pa.table({name: [*values] for name, values in columns.items()}), path)
 
 
 def text_of(html: str) -> str:
@@ -117,6 +133,35 @@ def test_tab_shows_executions_and_tables(ui: UiSession) -> None:
     id = re.findall(r"href='\.\./(SQL/execution/\?id=\d+)'", page)[0]
     with urllib.request.urlopen(f"{ui.url}/{id}", timeout=30) as response:
         assert "Details for Query" in response.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "name"), [(1280, 860, "tab.png"), (390, 900, "tab-narrow.png")]
+)
+def test_tab_in_a_browser(
+    ui: UiSession, width: int, height: int, name: str, tmp_path: Path
+) -> None:
+    """Nothing of it is wider than the window, also with all details open."""
+    ui.page()
+    folder = os.environ.get("SKIPPING_SCREENSHOTS")
+    with Browser() as browser:
+        browser.open(f"{ui.url}/skipping/", width=width, height=height)
+        assert browser.evaluate("document.title").endswith("File skipping")
+        browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+        widths = browser.evaluate(
+            "[...document.querySelectorAll('.skipping-tab, .skipping-tab *')]"
+            ".map(each => Math.ceil(each.getBoundingClientRect().right))"
+        )
+        assert len(widths) > 100
+        assert max(widths) <= width
+        assert browser.errors == []
+        browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = false)")
+        browser.evaluate("document.querySelectorAll('details')[2].open = true")
+        browser.evaluate(f"document.querySelector('p code').textContent = {STORE!r}")
+        picture = Path(folder or tmp_path) / name
+        browser.screenshot(picture)
+        with Image.open(picture) as image:
+            image.convert("P", palette=Image.Palette.ADAPTIVE).save(picture, optimize=True)
 
 
 def test_tab_hides_values(ui: UiSession) -> None:
@@ -156,31 +201,6 @@ def test_tab_is_added_once(ui: UiSession) -> None:
     assert ui.run("result = len(set(install._hooks.values()))") == 2
     ui.run("spark = rewrite.enable(spark)")
     assert ui.run("result = list_tabs(spark)").count("File skipping") == 1
-
-
-@pytest.mark.parametrize(
-    ("width", "height", "name"), [(1280, 720, "tab.png"), (390, 900, "tab-narrow.png")]
-)
-def test_tab_in_a_browser(
-    ui: UiSession, width: int, height: int, name: str, tmp_path: Path
-) -> None:
-    """Nothing of it is wider than the window, also with all details open."""
-    ui.page()
-    folder = os.environ.get("SKIPPING_SCREENSHOTS")
-    with Browser() as browser:
-        browser.open(f"{ui.url}/skipping/", width=width, height=height)
-        assert browser.evaluate("document.title").endswith("File skipping")
-        browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-        widths = browser.evaluate(
-            "[...document.querySelectorAll('.skipping-tab, .skipping-tab *')]"
-            ".map(each => Math.ceil(each.getBoundingClientRect().right))"
-        )
-        assert len(widths) > 100
-        assert max(widths) <= width
-        assert browser.errors == []
-        browser.evaluate("document.querySelectorAll('details').forEach(each => each.open = false)")
-        browser.evaluate("document.querySelector('details').open = true")
-        browser.screenshot(Path(folder or tmp_path) / name)
 
 
 def test_tab_survives_a_store_that_is_gone(ui: UiSession) -> None:

@@ -24,6 +24,7 @@ def start(folder: Path, **conf: str) -> SparkSession:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.skipping.store": f"sqlite:{folder}/index.sqlite",
         "spark.driver.memory": "1g",
+        "spark.sql.codegen.wholeStage": "false",  # few rows
         **{key.replace("_", "."): value for key, value in conf.items()},
     }
     return rewrite.session(SparkSession.builder.master("local[2]").config(map=settings), formats=[])
