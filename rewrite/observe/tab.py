@@ -74,21 +74,21 @@ def _render_executions(hooks: Hooks, _: float) -> str:
     statements = {execution["id"]: statement_of(execution) for execution in executions}
     rows: list[str] = []
     length = 0
+    note = (
+        "Scans of tables in the last 100 executions, newest first. "
+        "A click on a scan shows its steps."
+    )
     for execution in reversed(executions):
         statement = statements[execution["id"]] or statements.get(execution["root"])
         row = _execution_row(execution, statement)
         length += len(row)
         if length > _MOST_CHARACTERS:
+            note += " Older ones are left out: SHOW SKIPPING HISTORY lists all."
             break
         if row:
             rows.append(row)
-    note = (
-        "Scans of tables in the last 100 executions, newest first. "
-        "A click on a scan shows its steps."
-    )
     names = ("Execution", "Description", "Ended", "Duration", "Scans")
-    table = _table(names, rows) if rows else "<p>No table was read yet.</p>"
-    return f"{_TAB_STYLE}<h4>Executions ({len(rows)})</h4><p>{note}</p>{table}"
+    return f"{_TAB_STYLE}<h4>Executions ({len(rows)})</h4><p>{note}</p>{_table(names, rows)}"
 
 
 def _read_executions(hooks: Hooks) -> list[Mapping[str, Any]]:
@@ -259,6 +259,8 @@ _SECTIONS: Mapping[str, Callable[[Hooks, float], str]] = {
 
 
 def _table(names: Sequence[str], rows: Sequence[str]) -> str:
+    if not rows:
+        return ""
     head = "".join(f"<th>{name}</th>" for name in names)
     return (
         f"<table class='list table table-bordered table-sm table-striped'>"

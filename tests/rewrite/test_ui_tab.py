@@ -203,11 +203,15 @@ def test_tab_is_added_once(ui: UiSession) -> None:
     assert ui.run("result = list_tabs(spark)").count("File skipping") == 1
 
 
-def test_tab_survives_a_store_that_is_gone(ui: UiSession) -> None:
+def test_tab_survives_a_store_that_is_gone_and_a_section_that_fails(ui: UiSession) -> None:
     (ui.folder / "index.sqlite").write_bytes(b"not a database" * 1000)
     page = text_of(ui.page())
     assert "2 of 20 files opened" in page
     assert "The store did not respond" in page
+    ui.run("tab._SECTIONS['tables'] = None")
+    page = text_of(ui.page())
+    assert "2 of 20 files opened" in page
+    assert "No tables: IOException: TypeError" in page
 
 
 def test_no_tab_without_ui(ui: UiSession) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 from rewrite.bridge import install  # noqa: F401 - of the lines that this evaluates
+from rewrite.observe import tab  # noqa: F401
 from skipping.spark_api import classic
 
 
