@@ -67,7 +67,8 @@ class Answers:
     """Handles requests from Java.
 
     `get_lookup` returns the settings with a name, and their lookup. A message is given as bytes, or
-    as the name of a file in `folder`.
+    as the name of a file in `folder`. `render_section` returns a section of the tab in Spark's UI,
+    within some seconds.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Answers:
         get_lookup: Callable[[str], tuple[Settings, Lookup]],
         folder: Folder | None = None,
         verification: BackgroundVerification | None = None,
+        render_section: Callable[[str, float], str] | None = None,
     ) -> None:
         self._get_lookup = get_lookup
+        self._render_section = render_section
         self._folder = folder
         self._verification = verification
         self._warned: OrderedDict[str, None] = OrderedDict()
@@ -100,6 +103,9 @@ class Answers:
                 return _message({protocol.VALUE: _number(header)})
             if header.get(protocol.OP) == protocol.NETWORK:
                 return _message(_condition(header[protocol.TEXT]))
+            if header.get(protocol.OP) == protocol.SECTION and self._render_section is not None:
+                html = self._render_section(header[protocol.NAME], _remaining_seconds(deadline))
+                return _message({protocol.VALUE: html})
             settings, lookup = self._get_lookup(name)
             match header.get(protocol.OP):
                 case protocol.PRUNED:
