@@ -1,4 +1,4 @@
-"""Render the tab "File skipping" of Spark's UI: the last executions, and the indexes.
+"""Render the tab "File skipping" of Spark's UI: executions, indexes, decisions.
 
 `SkippingTab.java` requests one section after the other. A section is an HTML fragment without
 scripts, between Spark's header and footer. All text in it is escaped. At widths below 768 px each
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -23,6 +24,7 @@ from skipping.advise.savings import estimate
 from skipping.config.settings import Settings
 from skipping.indexing.describe import IndexSummary, summarize
 from skipping.lookup.scan_plan import ScanPlan, format_bytes
+from skipping.model.decision import Decision
 from skipping.model.definition import Definition
 from skipping.model.identifiers import plain_name, printable, shown_name
 from skipping.model.workload import TableWorkload, merge_tables
@@ -35,6 +37,7 @@ _MOST_CHARACTERS = 1_000_000
 """Older executions are left out once the section is this long."""
 
 _MOST_TABLES = 100
+_MOST_DECISIONS = 100
 _LONGEST = 300  # characters of a text that others write
 
 _TAB_STYLE = (
@@ -153,6 +156,37 @@ def _render_tables(hooks: Hooks, deadline: float) -> str:
     return f"<h4>Tables with an index</h4><p>{note}</p>{''.join(parts)}"
 
 
+def _render_decisions(hooks: Hooks, deadline: float) -> str:
+    found: list[tuple[Decision, str]] = []
+    for store in {
+        lookup.store.location: lookup.store for _, lookup in hooks.lookups.items()
+    }.values():
+        # A store that does not respond is named by the tables above.
+        with suppress(SkippingError):
+            for each in list_definitions(store, timeout=max(0.1, deadline - time.monotonic())):
+                if not each.value.dropped:
+                    found += [(decision, each.value.name) for decision in each.value.decisions]
+    if not found:
+        return ""
+    found.sort(key=lambda item: item[0].day, reverse=True)
+    rows = [
+        _row(
+            {
+                "Day": decision.day.isoformat(),
+                "Table": f"<code>{_text(shown_name(name))}</code>",
+                "Decision": _text(f"{decision.action} {decision.column} {decision.kind}"),
+                "Benefit a day": format_bytes(round(decision.benefit)),
+                "Cost a day": format_bytes(round(decision.cost)),
+                "Reason": _text(decision.reason),
+            }
+        )
+        for decision, name in found[:_MOST_DECISIONS]
+    ]
+    names = ("Day", "Table", "Decision", "Benefit a day", "Cost a day", "Reason")
+    note = "The newest decisions of automatic indexes. SHOW SKIPPING DECISIONS lists all."
+    return f"<h4>Decisions</h4><p>{note}</p>{_table(names, rows)}"
+
+
 def _read_unknown(hooks: Hooks) -> dict[str, tuple[int, int]]:
     """Return (unknown files, files) in the newest lookup of each table, by its folded name."""
     return {
@@ -254,6 +288,7 @@ def _read_size(store: IndexStore, definition: Definition) -> int | None:
 _SECTIONS: Mapping[str, Callable[[Hooks, float], str]] = {
     "executions": _render_executions,
     "tables": _render_tables,
+    "decisions": _render_decisions,
 }
 """By the name that Java requests: each returns its HTML, the second argument is its deadline."""
 

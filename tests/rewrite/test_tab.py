@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rewrite.observe import tab
+from skipping.config.settings import Settings
+from skipping.lookup.lookup import Lookup
+from skipping.model.decision import Decision
+from skipping.model.definition import Definition, TableId
+from skipping.stores.memory.store import MemoryStore
 
 SCRIPT = "<script>alert(1)</script>"
 RenderExecutions = Callable[..., str]
@@ -57,3 +64,36 @@ def test_tab_shows_at_most_some_scans_and_characters(render: RenderExecutions) -
 
 def test_tab_leaves_out_scans_without_a_table(render: RenderExecutions) -> None:
     assert "Executions (0)" in render([scan(counted=False)], [])
+
+
+def test_tab_shows_the_newest_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [
+        Decision(
+            day=date(2026, 3, 1) + timedelta(n),
+            action="add",
+            identity="a",
+            column=SCRIPT,
+            kind="MIN_MAX",
+            bytes=3_000,
+            files=5,
+            benefit=2e6,
+            cost=100.0,
+            reason=SCRIPT,
+        )
+        for n in range(150)
+    ]
+    store = MemoryStore("decisions")
+    for name, dropped, decisions in (("t", False, made), ("gone", True, made), ("u", False, [])):
+        table = TableId("delta", name, f"file:/{name}")
+        definition = Definition(name, table, name, (), decisions=tuple(decisions))
+        revision = store.define(definition, expect=None)
+        if dropped:
+            store.define(replace(definition, dropped=True), expect=revision)
+    lookups = SimpleNamespace(items=lambda: [(Settings(), Lookup(store, ttl=60))])
+    monkeypatch.setattr(tab, "require_hooks", lambda spark: SimpleNamespace(lookups=lookups))
+    html = tab.render_section(None, "decisions", 10)  # type: ignore[arg-type]
+    assert html.count("<tr>") == 101
+    assert html.index("2026-07-28") < html.index("2026-07-27")
+    assert "2.0 MB" in html
+    assert ">gone<" not in html
+    assert "<script" not in html

@@ -19,7 +19,7 @@ import scala.xml.Text;
  */
 public final class SkippingTab extends SparkUITab {
   private static final String PREFIX = "skipping";
-  private static final List<String> SECTIONS = List.of("executions", "tables");
+  private static final List<String> SECTIONS = List.of("executions", "tables", "decisions");
 
   /** Pages that are written at once: they use the threads that call Python for queries. */
   private static final Semaphore PERMITS = new Semaphore(2);
