@@ -59,6 +59,8 @@ _EXPRESSIONS = 8
 _COMPOSITES = 4
 """Maximum number of multi-column indexes to measure, most frequent first."""
 
+_DEFAULT = "spark_catalog"
+
 _UNKNOWN = (None,) * len(KEYS)
 
 
@@ -223,8 +225,9 @@ def analyze(
     existing = _list_existing(spark, settings, opened)
     missing = {c.identity: _find_missing(c, settings.providers) for c in analyzed}
     chosen = recommend(measured.columns, measured.files, budget * measured.bytes, existing, missing)
+    is_current = spark.catalog.currentCatalog() == _DEFAULT
     return Advice(
-        re.sub(r"^spark_catalog\.", "", opened.name),
+        re.sub(rf"^{_DEFAULT}\.", "", opened.name) if is_current else opened.name,
         measured.files,
         measured.bytes,
         measured.sampled_files,
