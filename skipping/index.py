@@ -369,8 +369,8 @@ class SkippingIndex:
             )
         if not self.definition.columns:
             log.warning(
-                "the automatic index of %s has no columns yet: ANALYZE SKIPPING INDEX ON %s WITH "
-                "(budget = '100%%') shows their sizes",
+                "the automatic index of %s has no columns yet, because none is worth its size: "
+                "ANALYZE SKIPPING INDEX ON %s gives the reasons",
                 *(name, name),
             )
         index, day = self.definition.index, found.evidence.today.isoformat()
