@@ -1,7 +1,7 @@
 """A month of automatic indexes: `python -m tests.benchmarks.automatic [days]`.
 
 Three Delta tables, whose queries change. Each day runs one query of each sort in Spark, and counts
-it as often as the plan says. Then the index decides, for a day that is told to it, and is built.
+it as often as planned. The index decides once, at the beginning of the day, and is built.
 Bytes are those of opened files, plus OPEN_COST for each. From day 8 on they are compared with the
 best fixed index of all subsets of columns whose sizes are within the budget.
 """
@@ -86,7 +86,7 @@ def main(days: int = 30) -> None:
 
 def _run(spark: SparkSession, name: str, plan: Sequence[Day]) -> tuple[object, ...]:
     _write(spark, name)
-    full, best = _measure_fixed(spark, name, plan)
+    full, best = _find_best(spark, name, plan)
     options = f"budget = '{BUDGET:.0%}', build = false"
     spark.sql(f"CREATE SKIPPING INDEX ON {name} AUTO WITH ({options})")
     index = SkippingIndex.on(spark, name)
@@ -130,7 +130,7 @@ def _query(spark: SparkSession, name: str, column: str) -> int:
     return (scan.opened_bytes or 0) + OPEN_COST * (scan.opened or 0)
 
 
-def _measure_fixed(spark: SparkSession, name: str, plan: Sequence[Day]) -> tuple[int, int]:
+def _find_best(spark: SparkSession, name: str, plan: Sequence[Day]) -> tuple[int, int]:
     """Return what is read without an index, and with the best fixed one, from FIRST on."""
     full = {column: _query(spark, name, column) for column in CONDITIONS}
     left, sizes = {}, {}
