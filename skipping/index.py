@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from functools import partial
@@ -358,6 +359,10 @@ class SkippingIndex:
         )
         if dry_run:
             return found.decide(self.definition)[0]
+        # First, because it fails with a token that is no longer valid.
+        index, day = self.definition.index, found.evidence.today.isoformat()
+        state = replace(self.store.state(index), adapted=day, missed=found.missed)
+        self.store.report(index, state, token=token)
         before = self.definition.decisions
         columns, providers = self.table.columns(), self._source.settings().providers
         self.alter(lambda definition: found.apply(definition, columns, providers))
@@ -373,10 +378,12 @@ class SkippingIndex:
                 "ANALYZE SKIPPING INDEX ON %s gives the reasons",
                 *(name, name),
             )
-        index, day = self.definition.index, found.evidence.today.isoformat()
-        state = replace(self.store.state(index), adapted=day, missed=found.missed)
-        self.store.report(index, state, token=token)
         return made
+
+    @property
+    def is_adaptation_due(self) -> bool:
+        """Whether an automatic index has decided nothing today (in UTC)."""
+        return self.definition.is_automatic and self.state.adapted != _today().isoformat()
 
     def _adapt_if_due(self, token: int | None) -> None:
         """Adapt an automatic index if that is due; log errors, because a refresh needs no decision.
@@ -398,6 +405,9 @@ class SkippingIndex:
                 self.adapt(token=token)
         except Exception as error:
             log.warning("the automatic index of %s keeps its columns: %s", name, first_line(error))
+            with suppress(SkippingError):  # the next refresh would fail again
+                state = replace(self.store.state(index), adapted=_today().isoformat())
+                self.store.report(index, state, token=token)
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
         """Return path and size of the files that lack an entry or a sketch.

@@ -5,20 +5,37 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import pytest
 
+_IS_LOADED = "location.href !== 'about:blank'"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
+TIMEOUT = 60.0  # seconds for a reply
+
+
 def find_browser() -> str | None:
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    return next(filter(_runs, filter(None, map(shutil.which, NAMES))), None)
+
+
+def _runs(path: str) -> bool:
+    """Return whether a browser starts: it may lack its libraries, or only say how to install it."""
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, timeout=TIMEOUT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 class Browser:
@@ -52,11 +69,15 @@ class Browser:
         self._id = 0
         self._session: str | None = None
         self.errors: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
-        self._session = attached["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+            self._session = attached["sessionId"]
+            for domain in ("Page", "Runtime", "Log"):
+                self.call(f"{domain}.enable")
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Browser:
         return self
@@ -67,6 +88,9 @@ class Browser:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._process.kill()
         self._process.wait()
         self._in.close()
@@ -80,8 +104,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=url)
-        while self._read().get("method") != "Page.loadEventFired":
-            pass
+        until = time.monotonic() + TIMEOUT
+        while not self.evaluate(f"document.readyState === 'complete' && {_IS_LOADED}"):
+            assert time.monotonic() < until, f"the browser does not load {url}"
+            time.sleep(0.05)
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in the page."""
@@ -109,6 +135,8 @@ class Browser:
     def _read(self) -> dict[str, Any]:
         """Return the next message; keep the errors among events."""
         while b"\0" not in self._pending:
+            ready, _, _ = select.select([self._in], [], [], TIMEOUT)
+            assert ready, "the browser does not respond"
             piece = os.read(self._in.fileno(), 1 << 16)
             assert piece, "the browser has ended"
             self._pending += piece

@@ -104,8 +104,7 @@ class Answers:
             if header.get(protocol.OP) == protocol.NETWORK:
                 return _message(_condition(header[protocol.TEXT]))
             if header.get(protocol.OP) == protocol.SECTION and self._render_section is not None:
-                html = self._render_section(header[protocol.NAME], _remaining_seconds(deadline))
-                return _message({protocol.VALUE: html})
+                return self._write_section(header[protocol.NAME], deadline)
             settings, lookup = self._get_lookup(name)
             match header.get(protocol.OP):
                 case protocol.PRUNED:
@@ -120,6 +119,14 @@ class Answers:
             kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
             self.warn(f"no file is skipped: {error}")
             return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
+
+    def _write_section(self, name: str, deadline: float) -> bytes:
+        assert self._render_section is not None, "checked by the caller"
+        try:
+            html = self._render_section(name, _remaining_seconds(deadline))
+        except Exception as error:  # the page shows it
+            return _message({protocol.REASON: f"{error}", protocol.FAILED: True})
+        return _message({protocol.VALUE: html})
 
     def _content(self, message: bytes | str) -> bytes:
         if not isinstance(message, str):

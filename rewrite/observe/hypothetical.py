@@ -96,7 +96,9 @@ def _has_join(plan: Any) -> bool:
     )
 
 
-_ADDRESS = "memory:hypothetical"
+ADDRESS = "memory:hypothetical"
+"""The store of all indexes that do not exist."""
+
 _one_at_a_time = threading.Lock()
 _LONGEST_WAIT = 60.0  # seconds
 
@@ -111,14 +113,20 @@ def _session_with_store(spark: SparkSession) -> Iterator[tuple[SparkSession, Ind
         raise SessionError("another EXPLAIN SKIPPING WITH is still running: try again later")
     try:
         clone = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
-        clone.conf.set(f"{PREFIX}store", _ADDRESS)
+        clone.conf.set(f"{PREFIX}store", ADDRESS)
         clone.conf.set(f"{PREFIX}enabled", "true")
-        store = open_store(_ADDRESS)
+        store = open_store(ADDRESS)
+        _erase(store)  # an interrupt may have left something
         try:
             yield clone, store
         finally:
-            for found in store.definitions():
-                store.define(replace(found.value, dropped=True), expect=found.revision)
-            erase_indexes(store, lambda definition: True)
+            _erase(store)
     finally:
         _one_at_a_time.release()
+
+
+def _erase(store: IndexStore) -> None:
+    for found in store.definitions():
+        if not found.value.dropped:
+            store.define(replace(found.value, dropped=True), expect=found.revision)
+    erase_indexes(store, lambda definition: True)

@@ -8,6 +8,7 @@ row of a table is shown as a block, so that nothing is wider than a phone.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from providers.errors import SkippingError, first_line
 from rewrite.bridge.install import Hooks
 from rewrite.observe.explain import read_action, read_scans, require_hooks, statement_of
 from rewrite.observe.html import DARK, LIGHT, STYLE, count_files, render_funnel
+from rewrite.observe.hypothetical import ADDRESS
 from skipping.advise.savings import estimate
 from skipping.config.settings import Settings
 from skipping.indexing.describe import IndexSummary, summarize
@@ -35,6 +37,8 @@ _MOST_SCANS = 20
 
 _MOST_CHARACTERS = 1_000_000
 """Older executions are left out once the section is this long."""
+
+_permits = threading.Semaphore(2)
 
 _MOST_TABLES = 100
 _MOST_DECISIONS = 100
@@ -69,7 +73,13 @@ def render_section(spark: SparkSession, name: str, seconds: float) -> str:
     """Return the HTML of a section within about `seconds`; raise KeyError for an unknown name."""
     render = _SECTIONS[name]
     hooks = require_hooks(spark)
-    return f"<div class='skipping-tab'>{render(hooks, time.monotonic() + seconds)}</div>"
+    # A store that is slow must not keep the threads that queries need for lookups.
+    if not _permits.acquire(blocking=False):
+        return f"<p>No {name}: earlier pages still wait for a store.</p>"
+    try:
+        return f"<div class='skipping-tab'>{render(hooks, time.monotonic() + seconds)}</div>"
+    finally:
+        _permits.release()
 
 
 def _render_executions(hooks: Hooks, _: float) -> str:
@@ -144,10 +154,9 @@ def _scan(scan: ScanPlan) -> str:
 
 def _render_tables(hooks: Hooks, deadline: float) -> str:
     unknown = _read_unknown(hooks)
-    stores = {lookup.store.location: (s, lookup.store) for s, lookup in hooks.lookups.items()}
     parts = [
         _render_store(hooks, settings, store, unknown, deadline)
-        for settings, store in stores.values()
+        for settings, store in _list_stores(hooks)
     ]
     note = (
         "Skipped: by the queries of this driver in the last days. "
@@ -158,9 +167,7 @@ def _render_tables(hooks: Hooks, deadline: float) -> str:
 
 def _render_decisions(hooks: Hooks, deadline: float) -> str:
     found: list[tuple[Decision, str]] = []
-    for store in {
-        lookup.store.location: lookup.store for _, lookup in hooks.lookups.items()
-    }.values():
+    for _, store in _list_stores(hooks):
         # A store that does not respond is named by the tables above.
         with suppress(SkippingError):
             for each in list_definitions(store, timeout=max(0.1, deadline - time.monotonic())):
@@ -185,6 +192,12 @@ def _render_decisions(hooks: Hooks, deadline: float) -> str:
     names = ("Day", "Table", "Decision", "Benefit a day", "Cost a day", "Reason")
     note = "The newest decisions of automatic indexes. SHOW SKIPPING DECISIONS lists all."
     return f"<h4>Decisions</h4><p>{note}</p>{_table(names, rows)}"
+
+
+def _list_stores(hooks: Hooks) -> list[tuple[Settings, IndexStore]]:
+    """Return the stores that sessions use, with the settings of one session."""
+    used = [(s, lookup.store) for s, lookup in hooks.lookups.items() if s.store != ADDRESS]
+    return list({store.location: (settings, store) for settings, store in used}.values())
 
 
 def _read_unknown(hooks: Hooks) -> dict[str, tuple[int, int]]:

@@ -68,7 +68,8 @@ class Adaptation:
         changed = replace(definition, columns=tuple(left), numbers=last) if gone else definition
         for candidate in added:
             try:
-                changed = add_columns(changed, column_specs(candidate.sql), columns, providers)
+                specs = column_specs(candidate.sql)
+                changed = add_columns(changed, specs, columns, providers, by_user=False)
             except DefinitionError:
                 others = [each for each in self.evidence.candidates if each != candidate]
                 evidence = replace(self.evidence, candidates=others)

@@ -71,7 +71,7 @@ class Evidence:
     """What is known on the day `today`: candidates, and the counts of the table's queries by day.
 
     `budget` is the maximum of bytes of the automatic columns, and `files` the number of the table's
-    files. If queries are not `is_recorded`, no column is dropped because they do not use it.
+    files. If queries are not `is_recorded`, no column is dropped.
     """
 
     today: date
@@ -104,8 +104,12 @@ def decide(
     gone = {(each.identity, each.kind) for each in drops}
     fixed |= {each.identity for each in drops}
     kept = [each for each in automatic if (each.identity, each.kind) not in gone]
-    room = evidence.budget - sum(each.bytes for each in kept if each.identity in fixed)
-    movable = {each: _worth(each, evidence) for each in kept if each.identity not in fixed}
+    movable = {
+        each: _worth(each, evidence)
+        for each in kept
+        if evidence.is_recorded and each.identity not in fixed
+    }
+    room = evidence.budget - sum(each.bytes for each in kept if each not in movable)
     there = {(each.identity, each.kind) for each in current}
     options: dict[Option, Candidate | CurrentColumn] = {}
     for each in evidence.candidates:
@@ -120,9 +124,9 @@ def decide(
     for column, worth in sorted(movable.items(), key=lambda item: -item[1]):
         if column in chosen:
             continue
-        room -= column.bytes
-        if room < 0:
-            room += column.bytes
+        if column.bytes <= max(0, room):
+            room -= column.bytes
+        else:
             reason = "the budget is full, and other columns save more for their size"
             drops.append(_decision("drop", column, worth, evidence, reason))
     added = (_decision("add", each, each.benefit, evidence, _explain(each)) for each in adds)

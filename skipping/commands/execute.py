@@ -218,8 +218,9 @@ def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
 
 def _create(spark: SparkSession, statement: statements.Create) -> Rows:
     name = sql_name(statement.table)
-    automatic = {"automatic": True} if statement.automatic else {}
-    options = IndexOptions.of({**statement.options, **automatic})
+    options = IndexOptions.of({"automatic": statement.automatic, **statement.options})
+    if statement.automatic and not options.automatic:
+        raise DefinitionError("AUTO means automatic = true", about="with.automatic")
     require_checkpoint(spark, options)
     columns: Sequence[ColumnSpec] = statement.columns
     if not columns and not statement.automatic:

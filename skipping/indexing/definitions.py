@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import chain
 
 from providers.base import Param
@@ -303,7 +304,7 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
-    added = old.automatic_columns
+    added, today = old.automatic_columns, datetime.now(timezone.utc).date()
     decisions: list[Decision] = []
     for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
         column = _find_same_name(i, columns)
@@ -311,7 +312,8 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
             continue
         made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
         if decision := added.get((i.identity, i.kind)):
-            decisions.append(replace(decision, identity=made.identity))
+            # Nothing is known about queries on the new table: the days begin again.
+            decisions.append(replace(decision, identity=made.identity, day=today))
         carried.append(replace(made, type=i.type) if made.misfit(providers) else made)
     if not carried and not old.is_automatic:
         raise DefinitionError(
@@ -378,11 +380,16 @@ def _make_column(
 
 
 def add_columns(
-    definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
+    definition: Definition,
+    specs: Sequence[ColumnSpec],
+    columns: Columns,
+    providers: Sequence[str],
+    *,
+    by_user: bool = True,
 ) -> Definition:
     """Add columns or index types; raise DefinitionError for duplicates and unsupported ones.
 
-    A column that the index chose counts as chosen by a user from now on.
+    If they are added `by_user`, a column that the index chose counts as the user's from now on.
     """
     new = number_columns(specs, columns, providers, first=definition.next_number)
     there = {(i.of, i.kind): i for i in definition.columns}
@@ -392,7 +399,9 @@ def add_columns(
         existing = there.get((indexed.of, indexed.kind))
         if existing is None:
             added.append(indexed)
-        elif (existing.identity, existing.kind) in automatic:  # now a user has chosen it
+        elif (
+            by_user and (existing.identity, existing.kind) in automatic
+        ):  # now a user has chosen it
             left = [i for i in definition.columns if i is not existing]
             definition = definition.keep_columns(left)
             added.append(existing if existing.params == indexed.params else indexed)

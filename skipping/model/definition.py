@@ -175,10 +175,14 @@ class Definition:
 
     @property
     def automatic_columns(self) -> Mapping[tuple[str, str], Decision]:
-        """The decisions that added columns of the index, by identity and index type.
+        """The decisions that added columns of an automatic index, by identity and index type.
 
         Users chose the other columns.
         """
+        return self._added_columns if self.is_automatic else {}
+
+    @property
+    def _added_columns(self) -> Mapping[tuple[str, str], Decision]:
         there = {(column.identity, column.kind) for column in self.columns}
         added: dict[tuple[str, str], Decision] = {}
         for decision in self.decisions:
@@ -194,7 +198,7 @@ class Definition:
 
         So a user who adds one of those again has chosen it.
         """
-        gone = self.automatic_columns.keys() - {(i.identity, i.kind) for i in columns}
+        gone = self._added_columns.keys() - {(i.identity, i.kind) for i in columns}
         kept = (d for d in self.decisions if d.action == "drop" or (d.identity, d.kind) not in gone)
         number = self.next_number - 1
         return replace(self, columns=tuple(columns), numbers=number, decisions=tuple(kept))
@@ -202,7 +206,7 @@ class Definition:
     def decide(self, decisions: Sequence[Decision]) -> Definition:
         """Return the definition with further decisions, without the oldest about former columns."""
         merged = replace(self, decisions=(*self.decisions, *decisions))
-        needed = set(merged.automatic_columns.values())
+        needed = set(merged._added_columns.values())
         others = [each for each in merged.decisions if each not in needed][-MOST_DECISIONS:]
         kept = tuple(each for each in merged.decisions if each in needed or each in others)
         return replace(merged, decisions=kept)

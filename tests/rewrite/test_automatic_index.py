@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -82,6 +84,8 @@ def test_it_begins_with_what_the_data_recommends(spark: SparkSession, table: str
     assert facts["columns"] == "chosen automatically, with at most 300% of the data"
     with pytest.raises(StatementError, match="takes a percentage"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH (budget = 'much')")
+    with pytest.raises(DefinitionError, match="AUTO means automatic = true"):
+        spark.sql(f"CREATE SKIPPING INDEX ON {table} AUTO WITH (automatic = false)")
 
 
 def test_it_adds_what_queries_need(spark: SparkSession, table: str) -> None:
@@ -168,7 +172,11 @@ def test_the_holder_of_the_lease_decides(spark: SparkSession, table: str) -> Non
 def test_the_columns_of_a_replaced_table_stay_automatic(spark: SparkSession, table: str) -> None:
     index = create(spark)
     chosen = set(index.definition.automatic_columns)
+    old = tuple(replace(each, day=TODAY - timedelta(20)) for each in index.definition.decisions)
+    index.alter(lambda definition: replace(definition, decisions=old))
+    remember(spark, TODAY - timedelta(30), index.table.id)
     spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
+    assert files_read(spark, "name = 'k3'") == FILES  # so there is a query on the new one
     spark.sql(f"REFRESH SKIPPING INDEX ON {table}")
     again = SkippingIndex.on(spark, table)
     assert again.definition.index != index.definition.index
@@ -202,6 +210,33 @@ def test_a_failure_keeps_the_columns(
         raise RuntimeError("no executor\n  at java")
 
     monkeypatch.setattr(adapt, "collect_evidence", fail)
+    assert index.is_adaptation_due
     assert index.refresh().status == "active"
+    assert not index.is_adaptation_due, "it would fail again"
     assert "keeps its columns: no executor" in caplog.text
     assert [column.name for column in index.definition.columns] == ["flag"]
+
+
+@pytest.mark.nightly
+def test_a_stream_decides_once_a_day(spark: SparkSession, table: str) -> None:
+    index = create(spark, "(flag MIN_MAX)")
+    stream = "automatic = true, auto_refresh = true, refresh_interval = '1 second'"
+    spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH ({stream})")
+
+    def wait(adapted: str) -> None:
+        until = time.monotonic() + 60
+        while index.state.adapted != adapted or index.state.status != "active":
+            assert time.monotonic() < until, index.state
+            time.sleep(0.1)
+
+    wait(TODAY.isoformat())
+    assert files_read(spark, "name = 'k3'") == FILES
+    yesterday = (TODAY - timedelta(1)).isoformat()
+    lease = index.store.lease(index.definition.index)
+    index.store.report(
+        index.definition.index, replace(index.state, adapted=yesterday), token=lease.token
+    )
+    wait(TODAY.isoformat())  # the table has no new version
+    assert [row.column for row in decisions(spark)] == ["name"]
+    assert files_read(spark, "name = 'k3'") == 2
+    spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH (auto_refresh = false)")

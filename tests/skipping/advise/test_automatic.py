@@ -186,6 +186,17 @@ def test_an_index_that_outgrows_its_budget_loses_what_saves_least() -> None:
     assert run([], days, both, budget=60 * MB) == ()
     assert changes(run([], days, both, budget=59 * MB)) == [("drop", "a")]
 
+    # A column without sketches takes no room.
+    empty = [column("a", 0), column("b", days=None), column("c", days=0)]
+    assert run([], days, empty, budget=MB) == ()
+
+
+def test_without_records_nothing_is_dropped_for_others() -> None:
+    better = candidate("b", benefit=GB)
+    assert run([better], [], [column("a")], budget=40 * MB, is_recorded=False) == ()
+    found = run([better], [], [column("a")], budget=60 * MB, is_recorded=False)
+    assert changes(found) == [("add", "b")]
+
 
 def test_what_was_dropped_must_be_worth_more_to_come_back() -> None:
     cost = 30 * MB / PAYBACK

@@ -79,7 +79,8 @@ def decision(number: int = 1, *, action: Action = "add", identity: str = "col-1"
 
 
 def test_decisions_come_back_and_the_oldest_are_forgotten() -> None:
-    decided = DEFINITION.decide([decision()])
+    automatic = replace(DEFINITION, options=(("automatic", "true"),))
+    decided = automatic.decide([decision()])
     assert Definition.from_json(decided.to_json()) == decided
     assert decided.automatic_columns == {("col-1", "MIN_MAX"): decision()}
     for number in range(2 * MOST_DECISIONS):
@@ -87,6 +88,7 @@ def test_decisions_come_back_and_the_oldest_are_forgotten() -> None:
     # The one that added a column stays as long as the column does.
     assert decided.decisions[0] == decision()
     assert [each.bytes for each in decided.decisions[1:]] == list(range(30, 60))
+    assert replace(decided, options=()).automatic_columns == {}
     dropped = decided.decide([decision(action="drop")])
     assert dropped.automatic_columns == {}
     assert Definition.from_json(change()).decisions == ()
