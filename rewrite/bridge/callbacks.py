@@ -116,16 +116,15 @@ class Answers:
                 case op:
                     raise SkippingError(f"unknown operation {op!r}")
         except Exception as error:
-            kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
             self.warn(f"no file is skipped: {error}")
-            return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
+            return _failure(error)
 
     def _write_section(self, name: str, deadline: float) -> bytes:
         assert self._render_section is not None, "checked by the caller"
         try:
             html = self._render_section(name, _remaining_seconds(deadline))
         except Exception as error:  # the page shows it
-            return _message({protocol.REASON: f"{error}", protocol.FAILED: True})
+            return _failure(error)
         return _message({protocol.VALUE: html})
 
     def _content(self, message: bytes | str) -> bytes:
@@ -337,6 +336,11 @@ def _octets(texts: pa.Array) -> Iterator[memoryview]:
     if len(texts) and data is not None:
         ends = np.frombuffer(offsets, "<i4")[texts.offset : texts.offset + len(texts) + 1]
         yield memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _failure(error: Exception) -> bytes:
+    kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
+    return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
 
 
 def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:
