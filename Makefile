@@ -98,6 +98,7 @@ $(BIN)/.benchmarks: $(BIN)/.installed
 
 bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing about time
 	$(BIN)/python -m tests.benchmarks.advice
+	$(BIN)/python -m tests.benchmarks.automatic
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
 	$(BIN)/python -m tests.benchmarks.catalog

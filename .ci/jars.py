@@ -82,9 +82,11 @@ _LIBRARIES = (
     "com.fasterxml.jackson.core:jackson-core:2.21.2",
     "com.fasterxml.jackson.core:jackson-databind:2.21.2",
     "com.google.code.findbugs:jsr305:3.0.0",
+    "jakarta.servlet:jakarta.servlet-api:5.0.0",
     "org.antlr:antlr4-runtime:4.13.1",
     "org.apache.hadoop:hadoop-client-api:3.4.2",
     "org.roaringbitmap:RoaringBitmap:1.3.0",
+    "org.scala-lang.modules:scala-xml_2.13:2.3.0",
 )
 _OLD_LIBRARIES = (
     "com.esotericsoftware:kryo-shaded:4.0.2",
@@ -92,9 +94,11 @@ _OLD_LIBRARIES = (
     "com.fasterxml.jackson.core:jackson-core:2.15.2",
     "com.fasterxml.jackson.core:jackson-databind:2.15.2",
     "com.google.code.findbugs:jsr305:3.0.0",
+    "jakarta.servlet:jakarta.servlet-api:4.0.3",
     "org.antlr:antlr4-runtime:4.9.3",
     "org.apache.hadoop:hadoop-client-api:3.3.4",
     "org.roaringbitmap:RoaringBitmap:0.9.45",
+    "org.scala-lang.modules:scala-xml_2.12:2.1.0",
 )
 
 
@@ -112,7 +116,7 @@ LINES = {
         "2.12.18",
         _OLD_LIBRARIES,
         _list_formats("2.12:3.3.3", "3.3.3", "3.5_2.12"),
-        "18da5382f5d59c79b0fce23f1c252c182e369337ac844d086b462abdf3e0817b",
+        "7d1142b66f2e2aaacce3fa4b16fa93c4625de64887fabae74f6bb50224ac16cd",
         "cb2c2c7ebe58290afcfb5de61d1e128596f22766f8ff428b159fbb09974611cf",
     ),
     "4.0": Line(
@@ -120,7 +124,7 @@ LINES = {
         "2.13.16",
         _LIBRARIES,
         _list_formats("4.0_2.13:4.4.0", "4.4.0", "4.0_2.13"),
-        "d56c151a01e87971b4a834a36c2e545cb51beb847f8aa450f669566a0ade50eb",
+        "42858e26d21d0355b77d80ac0f722e830da527a256cf81459384bc0eb72ba81a",
         "38da608e3c2afce53007912ea155a9cf15f47c2b78759b74fc45bebde4f5b51c",
     ),
     "4.1": Line(
@@ -138,7 +142,7 @@ LINES = {
         "2.13.18",
         _LIBRARIES,
         _list_formats("4.2_2.13:4.4.0", "4.4.0", "4.1_2.13"),
-        "bd31f8f88eda34afddd7501d5ab42d547b7238f791a23ffdde933c431c65195c",
+        "4fc02f20e7c82a617c71fa60029b9a25d20163d3ebe00f884728a24fa7239154",
         "529da8f38c574a3448c4f9daeb61556a6fa0ae23330f50100b098e3b78a28511",
         (*_MODULES, "common-utils-java"),
     ),
@@ -171,7 +175,8 @@ def _line_of(version: str | None) -> str:
 
 def _install_jars(version: str, names: list[str]) -> list[Path]:
     """Return jars of a PySpark that pip installs the first time, and keep only these jars."""
-    kept = CACHE / f"pyspark-{version}"
+    chosen_by = hashlib.sha256(repr(names).encode()).hexdigest()[:8]
+    kept = CACHE / f"pyspark-{version}-{chosen_by}"  # other names: other jars
     if not kept.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as name:

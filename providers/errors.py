@@ -32,7 +32,15 @@ class SkippingError(Exception):
 
 
 class StatementError(SkippingError):
-    """The text of a statement is wrong; the message shows the text with a mark under the word."""
+    """The text of a statement is wrong; the message shows the text with a mark under the word.
+
+    If there is a mark, `problem` is the message without the text, and `position` the word's offset.
+    """
+
+    def __init__(self, message: str, *, problem: str = "", position: int | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem
+        self.position = position
 
 
 class DefinitionError(SkippingError):

@@ -53,6 +53,9 @@ class Extensions:
     report: Callable[[SparkSession, Report], Sequence[tuple[Any, ...]]]
     """Runs a statement such as EXPLAIN SKIPPING; returns its rows. SessionError without hooks."""
 
+    render_section: Callable[[SparkSession, str, float], str]
+    """Returns a section of the tab in Spark's UI as HTML, within some seconds."""
+
     own_workload: Callable[[SparkSession], OwnWorkload]
     """Returns what the queries of this driver read and skipped; empty without hooks."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date, datetime, timezone
 from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from providers.base import Param
-from providers.errors import Conflict, DefinitionError, SkippingError, TableError
+from providers.errors import Conflict, DefinitionError, SkippingError, TableError, first_line
 from providers.predicate import Predicate
 from skipping.advise.choose import BUDGET
 from skipping.config.options import IndexOptions
@@ -33,6 +36,7 @@ from skipping.indexing.vacuum import vacuum
 from skipping.lookup.lookup import invalidate
 from skipping.lookup.query import IndexQuery
 from skipping.lookup.scan_plan import ScanPlan
+from skipping.model.decision import Decision
 from skipping.model.definition import Definition, IndexId, Revision, State, Versioned
 from skipping.model.identifiers import shown_name
 from skipping.parser.condition import Strings, require_same_strings
@@ -59,6 +63,13 @@ if TYPE_CHECKING:
     from skipping.scans.iceberg_scan import IndexedScan
     from skipping.scans.join import JoinScan
     from skipping.scans.verification import Verification
+
+
+log = logging.getLogger("skipping")
+
+
+def _today() -> date:
+    return datetime.now(timezone.utc).date()
 
 
 class SkippingIndex:
@@ -112,18 +123,24 @@ class SkippingIndex:
             if_not_exists: if the table already has an index, return it unchanged.
             options: the options in WITH: `{"auto_refresh": True}` starts a stream in this session.
 
+        With the option `automatic`, a Spark session may leave out the columns.
+
         Raises StatementError, DefinitionError, TableError, and Conflict if the table has an index.
 
         """
-        name, columns = (None, table) if columns is None else (table, columns)
-        if columns is None:
-            raise DefinitionError(
-                'pass the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
-                'without Spark create(flights, "tailnum VALUE_LIST")'
-            )
-        text = columns if isinstance(columns, str) else ", ".join(columns)
-        specs, chosen = column_specs(text), IndexOptions.of(options or {})
+        chosen = IndexOptions.of(options or {})
         session: Any = source
+        if not (chosen.automatic and hasattr(session, "conf")):
+            name, columns = (None, table) if columns is None else (table, columns)
+            if columns is None:
+                raise DefinitionError(
+                    'pass the columns to index: create(spark, "flights", "tailnum VALUE_LIST"), or '
+                    'without Spark create(flights, "tailnum VALUE_LIST")'
+                )
+        else:
+            name, columns = table, columns or ()
+        text = columns if isinstance(columns, str) else ", ".join(columns)
+        specs = column_specs(text) if text else ()
         if chosen.streamed or chosen.checkpoint_location is not None:
             if name is None:
                 raise DefinitionError(
@@ -297,6 +314,7 @@ class SkippingIndex:
                 raise dropped_error(self.definition)
             try:
                 self.carry_over()
+                self._adapt_if_due(token)
                 state = refresh(
                     self._source.build,
                     self.store,
@@ -317,6 +335,79 @@ class SkippingIndex:
         self.reread()
         invalidate(self.store)
         return state
+
+    def adapt(
+        self, *, dry_run: bool = False, today: date | None = None, token: int | None = None
+    ) -> Sequence[Decision]:
+        """Decide about the columns of an automatic index; return the decisions.
+
+        `refresh` does it before it builds, once a day or if queries miss more. With `dry_run`,
+        nothing is changed. `today` is the day in UTC, by default that of the clock, and `token` as
+        in `refresh`. Raises TableError without a Spark session or if the table cannot be read, and
+        DefinitionError if the index is not automatic.
+        """
+        from skipping.advise.adapt import collect_evidence  # imports Spark
+
+        spark, name = self.spark, shown_name(self.table.name)
+        if not self.definition.is_automatic:
+            raise DefinitionError(
+                f"the skipping index of {name} does not choose its columns: ALTER SKIPPING INDEX "
+                f"ON {name} WITH (automatic = true)"
+            )
+        found = collect_evidence(
+            spark, self.table, self.definition, today=_today() if today is None else today
+        )
+        if dry_run:
+            return found.decide(self.definition)[0]
+        # First, because it fails with a token that is no longer valid.
+        index, day = self.definition.index, found.evidence.today.isoformat()
+        state = replace(self.store.state(index), adapted=day, missed=found.missed)
+        self.store.report(index, state, token=token)
+        before = self.definition.decisions
+        columns, providers = self.table.columns(), self._source.settings().providers
+        self.alter(lambda definition: found.apply(definition, columns, providers))
+        made = [each for each in self.definition.decisions if each not in before]
+        for each in made:
+            log.info(
+                "automatic index: table=%s %s %s %s: %s",
+                *(name, each.action, each.column, each.kind, each.reason),
+            )
+        if not self.definition.columns:
+            log.warning(
+                "the automatic index of %s has no columns yet, because none is worth its size: "
+                "ANALYZE SKIPPING INDEX ON %s gives the reasons",
+                *(name, name),
+            )
+        return made
+
+    @property
+    def is_adaptation_due(self) -> bool:
+        """Whether an automatic index has decided nothing today (in UTC)."""
+        return self.definition.is_automatic and self.state.adapted != _today().isoformat()
+
+    def _adapt_if_due(self, token: int | None) -> None:
+        """Adapt an automatic index if that is due; log errors, because a refresh needs no decision.
+
+        The holder of the lease decides, if there is one. Without Spark there is nothing to measure
+        with.
+        """
+        if self._source.spark is None or not self.definition.is_automatic:
+            return
+        from skipping.advise.adapt import is_due  # imports Spark
+
+        index, name = self.definition.index, shown_name(self.table.name)
+        try:
+            if token is None and self.store.lease(index).seems_alive:
+                log.info("the stream of %s decides about its columns", name)
+                return
+            state = self.store.state(index)
+            if is_due(self.spark, self.table, self.definition, state, today=_today()):
+                self.adapt(token=token)
+        except Exception as error:
+            log.warning("the automatic index of %s keeps its columns: %s", name, first_line(error))
+            with suppress(SkippingError):  # the next refresh would fail again
+                state = replace(self.store.state(index), adapted=_today().isoformat())
+                self.store.report(index, state, token=token)
 
     def pending(self, *, until: int | None = None, retry: bool = True) -> pa.Table:
         """Return path and size of the files that lack an entry or a sketch.

@@ -67,7 +67,8 @@ class Answers:
     """Handles requests from Java.
 
     `get_lookup` returns the settings with a name, and their lookup. A message is given as bytes, or
-    as the name of a file in `folder`.
+    as the name of a file in `folder`. `render_section` returns a section of the tab in Spark's UI,
+    within some seconds.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Answers:
         get_lookup: Callable[[str], tuple[Settings, Lookup]],
         folder: Folder | None = None,
         verification: BackgroundVerification | None = None,
+        render_section: Callable[[str, float], str] | None = None,
     ) -> None:
         self._get_lookup = get_lookup
+        self._render_section = render_section
         self._folder = folder
         self._verification = verification
         self._warned: OrderedDict[str, None] = OrderedDict()
@@ -100,6 +103,8 @@ class Answers:
                 return _message({protocol.VALUE: _number(header)})
             if header.get(protocol.OP) == protocol.NETWORK:
                 return _message(_condition(header[protocol.TEXT]))
+            if header.get(protocol.OP) == protocol.SECTION and self._render_section is not None:
+                return self._write_section(header[protocol.NAME], deadline)
             settings, lookup = self._get_lookup(name)
             match header.get(protocol.OP):
                 case protocol.PRUNED:
@@ -111,9 +116,16 @@ class Answers:
                 case op:
                     raise SkippingError(f"unknown operation {op!r}")
         except Exception as error:
-            kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
             self.warn(f"no file is skipped: {error}")
-            return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
+            return _failure(error)
+
+    def _write_section(self, name: str, deadline: float) -> bytes:
+        assert self._render_section is not None, "checked by the caller"
+        try:
+            html = self._render_section(name, _remaining_seconds(deadline))
+        except Exception as error:  # the page shows it
+            return _failure(error)
+        return _message({protocol.VALUE: html})
 
     def _content(self, message: bytes | str) -> bytes:
         if not isinstance(message, str):
@@ -324,6 +336,11 @@ def _octets(texts: pa.Array) -> Iterator[memoryview]:
     if len(texts) and data is not None:
         ends = np.frombuffer(offsets, "<i4")[texts.offset : texts.offset + len(texts) + 1]
         yield memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+def _failure(error: Exception) -> bytes:
+    kind = "" if isinstance(error, SkippingError) else f"{type(error).__name__}: "
+    return _message({protocol.REASON: f"{kind}{error}", protocol.FAILED: True})
 
 
 def _message(header: Mapping[str, Any], *buffers: bytes) -> bytes:

@@ -22,6 +22,7 @@ from rewrite.bridge.message_files import Folder
 from rewrite.bridge.store_watcher import StoreWatcher
 from rewrite.bridge.workload_writer import WorkloadWriter
 from skipping.config.settings import Settings
+from skipping.extensions import find_extensions
 from skipping.lookup.lookup import Lookup
 from skipping.sources.spark import settings_of, store_of
 from skipping.tables.bounds import rules_as_json
@@ -83,7 +84,12 @@ class Hooks:
         # Java references the callbacks for an unknown time: weak references let this object go.
         session = _weak(self._session)
         self.verification = BackgroundVerification(session)
-        answers = Answers(_weak(self._get_lookup), self._folder, self.verification)
+        answers = Answers(
+            _weak(self._get_lookup),
+            self._folder,
+            self.verification,
+            _weak(self._render_section),
+        )
         secret = make_secret()
         asks = Guarded(secret, lambda *message: answers.apply(*message))
         states = Guarded(secret, Statements(context).apply)
@@ -155,6 +161,10 @@ class Hooks:
         self._watcher.publish()
         self._watcher.start()
 
+    def publish(self, spark: SparkSession) -> None:
+        """Send Java the tables that have an index in the store of this session now."""
+        self._watcher.publish_for(spark)
+
     def detach(self) -> None:
         """Stop skipping files in all sessions, until `follow`."""
         self.java.client().attach(False)
@@ -171,6 +181,11 @@ class Hooks:
 
     def _get_lookup(self, name: str) -> tuple[Settings, Lookup]:
         return self.lookups.get(name)
+
+    def _render_section(self, name: str, seconds: float) -> str:
+        extensions = find_extensions()
+        assert extensions is not None, "rewrite/__init__.py sets them"
+        return extensions.render_section(self._spark, name, seconds)
 
     def _publish(self, lookup: Lookup) -> None:
         self._watcher.publish([lookup])

@@ -83,8 +83,7 @@ class StoreWatcher:
                     continue
                 if lookup not in indexes:
                     indexes[lookup] = None
-                    tables = lookup.definitions(fresh=True, timeout=_TIMEOUT)
-                    indexes[lookup] = json.dumps(describe_indexes(tables))
+                    indexes[lookup] = _list_indexes(lookup)
                 if indexes[lookup] is not None:
                     self._java.client().setIndexes(name, indexes[lookup])
             except SkippingError:
@@ -94,6 +93,12 @@ class StoreWatcher:
                 raise
             except Exception as error:
                 self._warn(f"cannot read a store: {type(error).__name__}: {error}")
+
+    def publish_for(self, spark: SparkSession) -> None:
+        """Send Java the tables that have an index, for the settings of one session."""
+        name = self._java.client().settings().name(spark._jsparkSession.sessionState().conf())
+        _, lookup = self._lookups.get(name)
+        self._java.client().setIndexes(name, _list_indexes(lookup))
 
     def _run(self) -> None:
         logged = time.monotonic()
@@ -135,3 +140,7 @@ class StoreWatcher:
 
     def _has_ended(self) -> bool:
         return self._spark().sparkContext._jsc is None
+
+
+def _list_indexes(lookup: Lookup) -> str:
+    return json.dumps(describe_indexes(lookup.definitions(fresh=True, timeout=_TIMEOUT)))

@@ -17,6 +17,7 @@ import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.PruningRegistry;
 import rewrite.jvm.observe.ExecutionLog;
 import rewrite.jvm.observe.ScanReport;
+import rewrite.jvm.observe.SkippingTab;
 import rewrite.jvm.parser.InNetwork;
 import rewrite.jvm.parser.SkippingSqlParser;
 import rewrite.jvm.parser.StatementCall;
@@ -84,6 +85,7 @@ public final class SkippingExtension extends AbstractFunction1<SparkSessionExten
     python.connect(messages, secret, folder);
     this.statements.connect(statements, secret);
     context.addSparkListener(executions);
+    SkippingTab.attach(context, client);
   }
 
   /** Finds table formats; see TableFormats. */

@@ -11,22 +11,22 @@ from html import escape
 
 from skipping.lookup.scan_plan import FunnelRow, ScanPlan, format_bytes
 
-_LIGHT = (
+LIGHT = (
     "--ink:#1f2933;--quiet:#5d6b79;--paper:#fff;--line:#e1e6eb;--track:#eef1f4;"
     "--left:#4878a8;--gone:#a3b3c2;--kept:#c8553d;--rows:#7a6ba8;--warn:#9a5b00"
 )
-_DARK = (
+DARK = (
     "--ink:#e3e8ed;--quiet:#9aa7b4;--paper:#16191d;--line:#333a42;--track:#262c33;"
     "--left:#6d9dce;--gone:#6b7a89;--kept:#e5765c;--rows:#a394d6;--warn:#e0a54a"
 )
 # The page's theme overrides the system's, for example a dark Jupyter on a light desktop.
 _THEMES = (
-    f".skipping-explain{{{_LIGHT}}}"
-    f"@media (prefers-color-scheme:dark){{.skipping-explain{{{_DARK}}}}}"
+    f".skipping-explain{{{LIGHT}}}"
+    f"@media (prefers-color-scheme:dark){{.skipping-explain{{{DARK}}}}}"
     "[data-jp-theme-light=true] .skipping-explain,.vscode-light .skipping-explain,"
-    f"[data-md-color-scheme=default] .skipping-explain{{{_LIGHT}}}"
+    f"[data-md-color-scheme=default] .skipping-explain{{{LIGHT}}}"
     "[data-jp-theme-light=false] .skipping-explain,.vscode-dark .skipping-explain,"
-    f"[data-md-color-scheme=slate] .skipping-explain{{{_DARK}}}"
+    f"[data-md-color-scheme=slate] .skipping-explain{{{DARK}}}"
 )
 _SHAPES = """
 .skipping-explain{box-sizing:border-box;max-width:1080px;padding:14px 18px 16px;
@@ -81,14 +81,14 @@ _SHAPES = """
 .skipping-explain .times .track{width:60%}
 .skipping-explain .times .bar{height:8px}
 """
-_STYLE = "<style>" + _THEMES + _SHAPES.replace("\n ", "").replace("\n", "") + "</style>"
+STYLE = "<style>" + _THEMES + _SHAPES.replace("\n ", "").replace("\n", "") + "</style>"
 
 
 def render(title: str, scans: Sequence[ScanPlan], times: Sequence[tuple[str, float]] = ()) -> str:
     """Return an HTML fragment for an execution or a plan; `times` has (name, seconds) pairs."""
     body = "".join(map(_scan, scans)) or "<div class='scan'>no file scan</div>"
     return (
-        f"{_STYLE}<div class='skipping-explain'>"
+        f"{STYLE}<div class='skipping-explain'>"
         f"<header><b>{escape(title)}</b>{_all(scans)}</header>"
         f"{body}{_times(times)}</div>"
     )
@@ -113,19 +113,31 @@ def _share(left: int, files: int, what: str) -> str:
 
 
 def _scan(scan: ScanPlan) -> str:
+    counts = count_files(scan)
+    share = "" if counts is None else _share(*counts)
+    title = f"<p><code>{escape(scan.table)}</code>{share}</p>"
+    return f"<div class='scan'>{title}{render_funnel(scan)}</div>"
+
+
+def render_funnel(scan: ScanPlan) -> str:
+    """Return a scan's steps and notes, for an element with the class `skipping-explain`."""
     most = max((line.bytes or 0 for line in scan.lines), default=0)
     rows = "".join(_line(line, most) for line in scan.lines)
     notes = "".join(map(_note, scan.notes))
     table = f"<table class='steps'><tbody>{rows}</tbody></table>"
     listed = f"<ul class='notes'>{notes}</ul>"
+    return f"{table if rows else ''}{listed if notes else ''}"
+
+
+def count_files(scan: ScanPlan) -> tuple[int, int, str] | None:
+    """Return the files that a scan opened or would read, those of its table, and which it is.
+
+    Return None if one of the numbers is unknown.
+    """
     left, files = _last(scan), scan.funnel[0].files if scan.funnel else None
-    known = left is not None and files is not None
-    what = "opened" if scan.opened is not None else "to read"
-    return (
-        f"<div class='scan'><p><code>{escape(scan.table)}</code>"
-        f"{_share(left or 0, files or 0, what) if known else ''}</p>"
-        f"{table if rows else ''}{listed if notes else ''}</div>"
-    )
+    if left is None or files is None:
+        return None
+    return left, files, "opened" if scan.opened is not None else "to read"
 
 
 def _line(line: FunnelRow, most: int) -> str:

@@ -11,18 +11,28 @@ from pyspark.sql import SparkSession
 from rewrite.bridge.counters import TableCounters
 from rewrite.observe.explain import explain, explain_plan, require_hooks
 from rewrite.observe.history import rows_of_history
+from rewrite.observe.hypothetical import estimate_scans
 from rewrite.observe.prometheus import counters
 from rewrite.observe.queries import frame_of, plan_of
 from rewrite.observe.rows import describe_scan, rows_of
 from rewrite.observe.verify import verify
 from skipping.model.identifiers import plain_name, qualify_name
-from skipping.parser.statements import Explain, Report, ShowCounters, ShowHistory, Verify
+from skipping.parser.statements import (
+    ColumnSpec,
+    Explain,
+    Report,
+    ShowCounters,
+    ShowHistory,
+    Verify,
+)
 
 
 def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
     """Run a statement and return its rows; raise SessionError without `rewrite.enable`."""
     require_hooks(spark)
     match statement:
+        case Explain(query, _, columns) if columns:
+            return _estimated_rows(spark, query, columns)
         case Explain(query, dry_run):
             return _explain_rows(spark, query, dry_run=dry_run)
         case Verify(query):
@@ -38,6 +48,23 @@ def report(spark: SparkSession, statement: Report) -> Sequence[tuple[Any, ...]]:
 
 def _plain(value: object) -> object:
     return list(value.items()) if isinstance(value, dict) else value
+
+
+def _estimated_rows(
+    spark: SparkSession, query: str, columns: Sequence[ColumnSpec]
+) -> list[tuple[Any, ...]]:
+    return rows_of(
+        Explain.schema,
+        (
+            {
+                "scan": number,
+                **describe_scan(scan),
+                "reason": note,
+                "explanation": f"{scan}\n  {note}",
+            }
+            for number, (scan, note) in enumerate(estimate_scans(spark, query, columns))
+        ),
+    )
 
 
 def _explain_rows(spark: SparkSession, query: str, *, dry_run: bool) -> list[tuple[Any, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from skipping.advise.recommend import (
     spell_column,
 )
 from skipping.advise.sample import FILES, Sample, choose_files, measure_files
+from skipping.advise.workload import read_workload
 from skipping.config.settings import Settings
 from skipping.indexing.definitions import find_index
 from skipping.indexing.sketch import Work
@@ -57,6 +58,8 @@ _EXPRESSIONS = 8
 
 _COMPOSITES = 4
 """Maximum number of multi-column indexes to measure, most frequent first."""
+
+_DEFAULT = "spark_catalog"
 
 _UNKNOWN = (None,) * len(KEYS)
 
@@ -212,20 +215,67 @@ def analyze(
     settings = settings_of(spark)
     opened = open_table(spark, table)
     there = opened.columns()
-    named = there.values() if columns is None else [there.resolve(name) for name in columns]
-    live = opened.files()
-    sample = choose_files(live, FILES if files is None else files)
-    history = attribute_to_columns(list_unused_predicates(spark, opened.id), there)
-    recorded = _by_identity(history)
+    named = None if columns is None else [there.resolve(name) for name in columns]
+    unused = list_unused_predicates(read_workload(spark).records, opened.id)
+    history = attribute_to_columns(unused, there)
+    analyzed = there.values() if named is None else named
+    measured = measure(
+        spark, opened, history, columns=analyzed, files=files, computed=named is None
+    )
     existing = _list_existing(spark, settings, opened)
-    works = {
-        c.identity: list_kinds(c, settings.providers, recorded.get(c.identity, [])) for c in named
-    }
+    missing = {c.identity: _find_missing(c, settings.providers) for c in analyzed}
+    chosen = recommend(measured.columns, measured.files, budget * measured.bytes, existing, missing)
+    is_current = spark.catalog.currentCatalog() == _DEFAULT
+    return Advice(
+        re.sub(rf"^{_DEFAULT}\.", "", opened.name) if is_current else opened.name,
+        measured.files,
+        measured.bytes,
+        measured.sampled_files,
+        measured.sampled_bytes,
+        tuple(chosen),
+        budget,
+        existing,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Measurements of columns, without a choice; the table's size and the sample's as in Advice."""
+
+    columns: Sequence[ColumnAdvice]
+    files: int
+    bytes: int
+    sampled_files: int
+    sampled_bytes: int
+
+
+def measure(
+    spark: SparkSession,
+    table: Table,
+    history: Sequence[RecordedPredicate],
+    *,
+    columns: Collection[TableColumn],
+    files: int | None = None,
+    computed: bool = True,
+    where: str | None = None,
+) -> Measured:
+    """Measure the index types of columns for the predicates in `history`, or for typical ones.
+
+    With `computed`, this includes expressions and multi-column indexes for these predicates. With
+    `where`, the table has only the files of an index with this condition. Raises TableError if the
+    table cannot be read.
+    """
+    providers = settings_of(spark).providers
+    there = table.columns()
+    live = table.files(where=where)
+    sample = choose_files(live, FILES if files is None else files)
+    recorded = _by_identity(history)
+    works = {c.identity: list_kinds(c, providers, recorded.get(c.identity, [])) for c in columns}
     looked = [w for w in works.values() if w]
     samples = dict(
         zip(
             (w[0].column.identity for w in looked),
-            measure_files(spark, sample, looked, name=opened.name),
+            measure_files(spark, sample, looked, name=table.name),
             strict=True,
         )
     )
@@ -234,39 +284,32 @@ def analyze(
             samples[c.identity],
             len(live),
             recorded.get(c.identity, []),
-            TableItself(samples[c.identity], len(live), _plan_files(opened, c)),
+            TableItself(samples[c.identity], len(live), _plan_files(table, c)),
             typical=not history,
         )
         if c.identity in samples
         else _advise_against(c, recorded.get(c.identity, []))
-        for c in named
+        for c in columns
     }
-    if columns is None:
+    if computed:
         for column in _expressions(there, history):
-            work = list_kinds(column, settings.providers, recorded[column.identity])
-            measured = measure_expression(spark, sample, work, dated=not opened.has_log)
+            work = list_kinds(column, providers, recorded[column.identity])
+            measured = measure_expression(spark, sample, work, dated=not table.has_log)
             found[column.identity] = advise(measured, len(live), recorded[column.identity])
         together = _composites(there, history, samples)
-        kinds_of = [list_kinds(column, settings.providers) for column, _ in together]
+        kinds_of = [list_kinds(column, providers) for column, _ in together]
         weighed = [pair for pair in zip(together, kinds_of, strict=True) if pair[1]]
-        tuples = measure_files(spark, sample, [work for _, work in weighed], name=opened.name)
+        tuples = measure_files(spark, sample, [work for _, work in weighed], name=table.name)
         for ((column, questions), _), measured in zip(weighed, tuples, strict=True):
             alone = [(found[c.identity], samples[c.identity]) for c in column.reads]
             baseline = ColumnKinds(measured, len(live), best_works(alone))
             found[column.identity] = advise(measured, len(live), questions, baseline)
-    size = pc.sum(live["size"]).as_py() or 0
-    advised = list(found.values())
-    missing = {c.identity: _find_missing(c, settings.providers) for c in named}
-    chosen = recommend(advised, len(live), budget * size, existing, missing)
-    return Advice(
-        re.sub(r"^spark_catalog\.", "", opened.name),
-        len(live),
-        size,
-        len(sample),
-        pc.sum(sample["size"]).as_py() or 0,
-        tuple(chosen),
-        budget,
-        existing,
+    return Measured(
+        columns=list(found.values()),
+        files=len(live),
+        bytes=pc.sum(live["size"]).as_py() or 0,
+        sampled_files=len(sample),
+        sampled_bytes=pc.sum(sample["size"]).as_py() or 0,
     )
 
 

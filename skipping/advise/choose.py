@@ -11,7 +11,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-BUDGET = 0.1
+from skipping.config import options
+from skipping.parser.literals import parse_percent
+
+BUDGET = parse_percent(options.BUDGET)
 """The default budget: the size of an index as a fraction of the table's bytes."""
 
 OPEN_COST = 4 << 20

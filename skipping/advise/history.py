@@ -1,18 +1,15 @@
-"""List conditions of queries that no index could evaluate, of all drivers (`read_workload`)."""
+"""List conditions of queries that no index could evaluate, from the workload of all drivers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import SparkSession
-
 from providers.errors import DefinitionError
-from skipping.advise.workload import read_workload
 from skipping.model.definition import TableId
-from skipping.model.workload import PredicateWorkload, merge_tables
-from skipping.tables import Columns
+from skipping.model.workload import PredicateWorkload, WorkloadRecord, merge_tables
+from skipping.tables import Columns, TableColumn
 
 VALUES, RANGE, TEXT = "values", "range", "text"
 """Forms of conditions: on values, on ranges (also with one end, and prefixes), on substrings."""
@@ -48,9 +45,11 @@ class RecordedPredicate:
         return self.form == RANGE and self.condition.endswith(" LIKE '?%'")
 
 
-def list_unused_predicates(spark: SparkSession, table: TableId) -> list[RecordedPredicate]:
+def list_unused_predicates(
+    records: Iterable[WorkloadRecord], table: TableId
+) -> list[RecordedPredicate]:
     """Return the predicates on a table that no index could evaluate, most frequent first."""
-    counted = merge_tables(read_workload(spark).records).get(table)
+    counted = merge_tables(records).get(table)
     missed = [] if counted is None else [p for p in counted.predicates if p.missed_scans]
     return sorted(map(_read, missed), key=lambda each: (-each.scans, each.condition))
 
@@ -59,20 +58,31 @@ def attribute_to_columns(
     history: Sequence[RecordedPredicate], columns: Columns
 ) -> list[RecordedPredicate]:
     """Return the predicates, with searches in `lower(c)` and `upper(c)` as predicates on `c`."""
-    return [_attribute(each, columns) if each.form == TEXT else each for each in history]
+    found = []
+    for each in history:
+        column = find_cased_column(each, columns)
+        if column is not None:
+            each = replace(
+                each,
+                identity=column.identity,
+                sql=column.name,
+                computed=False,
+                ignores_case=True,
+            )
+        found.append(each)
+    return found
 
 
-def _attribute(recorded: RecordedPredicate, columns: Columns) -> RecordedPredicate:
-    inner = _CASED.fullmatch(recorded.sql) if recorded.computed else None
-    if inner is None:
-        return recorded
+def find_cased_column(
+    predicate: RecordedPredicate | PredicateWorkload, columns: Columns
+) -> TableColumn | None:
+    """Return the column `c` of a search in `lower(c)` or `upper(c)`; None for other predicates."""
+    is_search = predicate.form == TEXT and predicate.computed
+    inner = _CASED.fullmatch(predicate.sql) if is_search else None
     try:
-        column = columns.resolve(inner[1])
+        return None if inner is None else columns.resolve(inner[1])
     except DefinitionError:  # not a column, but another expression
-        return recorded
-    return replace(
-        recorded, identity=column.identity, sql=column.name, computed=False, ignores_case=True
-    )
+        return None
 
 
 def _read(counted: PredicateWorkload) -> RecordedPredicate:

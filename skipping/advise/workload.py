@@ -26,17 +26,18 @@ class RememberedWorkload:
     problem: str | None = None
 
 
-def read_workload(spark: SparkSession) -> RememberedWorkload:
+def read_workload(spark: SparkSession, *, today: date | None = None) -> RememberedWorkload:
     """Return what the session's store has, and what this driver counted since it last wrote.
 
-    If the store fails, this is what the driver counted, and `problem` has the error.
+    `today` is the day in UTC, by default that of the clock. If the store fails, this is what the
+    driver counted, and `problem` has the error.
     """
     from skipping.sources.spark import settings_of, store_of  # imports Spark
 
     extensions = find_extensions()
     own = OwnWorkload() if extensions is None else extensions.own_workload(spark)
     settings = settings_of(spark)
-    today = datetime.now(timezone.utc).date()
+    today = datetime.now(timezone.utc).date() if today is None else today
     return merge_workload(store_of(spark, settings), settings, own, today=today)
 
 

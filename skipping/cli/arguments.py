@@ -66,6 +66,9 @@ def create_parser(prog: str) -> argparse.ArgumentParser:
         action="store_true",
         help="build in this process; the store comes from --store or SKIPPING_STORE",
     )
+    refresh.add_argument(
+        "--dry-run", action="store_true", help="show what automatic indexes would decide"
+    )
 
     vacuum = commands.add_parser(
         "vacuum",

@@ -23,10 +23,13 @@ from skipping.stores.open import open_store
 
 
 def refresh(given: argparse.Namespace, output: Output) -> int:
-    """Index the new files of each table; continue after a failure."""
+    """Index the new files of each table; continue after a failure.
+
+    A dry run shows what automatic indexes would decide.
+    """
     # Spark builds on executors, and computes indexed expressions: only an option replaces it.
     with open_tables(given, given.tables, needs_spark=not given.without_spark) as tables:
-        return _run_each(tables, given.tables, output, _refresh)
+        return _run_each(tables, given.tables, output, _plan if given.dry_run else _refresh)
 
 
 def vacuum(given: argparse.Namespace, output: Output) -> int:
@@ -88,6 +91,15 @@ def _refresh(name: str, open: _Open) -> tuple[dict[str, Any], str]:
     if state.unread:
         text += f"; {state.unread} files could not be read: {state.error}"
     return record, text
+
+
+def _plan(name: str, open: _Open) -> tuple[dict[str, Any], str]:
+    index = open()
+    decisions = index.adapt(dry_run=True) if index.options.automatic else ()
+    table = shown_name(index.table.name)
+    changes = [f"{each.action} {each.column} {each.kind}: {each.reason}" for each in decisions]
+    record = {"table": table, "decisions": [each.describe() for each in decisions]}
+    return record, "\n  ".join((f"{table}: {len(changes)} changes", *changes))
 
 
 def _vacuum(tables: Tables, name: str, open: _Open) -> tuple[dict[str, Any], str]:

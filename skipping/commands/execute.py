@@ -30,6 +30,7 @@ from skipping.indexing.definitions import drop_kind, number_columns, orphan_hint
 from skipping.indexing.describe import summarize
 from skipping.indexing.vacuum import erase_indexes
 from skipping.lookup.lookup import invalidate
+from skipping.model.decision import Decision
 from skipping.model.definition import Definition
 from skipping.model.identifiers import (
     is_same_name,
@@ -110,9 +111,8 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
     match statement:
         case statements.Create():
             return _create(spark, statement)
-        case statements.Refresh(table):
-            SkippingIndex.on(spark, sql_name(table)).refresh()
-            return []
+        case statements.Refresh():
+            return _refresh(spark, statement)
         case statements.Describe(table, extended):
             return _describe(spark, table, extended=extended)
         case statements.Show(scope, extended):
@@ -131,13 +131,34 @@ def _run(spark: SparkSession, statement: Statement) -> Rows:
             return []
         case statements.DescribeFiles(table, where):
             return _describe_files(spark, table, where)
+        case _:
+            return _run_report(spark, statement)
+
+
+def _run_report(
+    spark: SparkSession,
+    statement: statements.ShowStreams
+    | statements.ShowSavings
+    | statements.ShowDecisions
+    | statements.Report,
+) -> Rows:
+    match statement:
         case statements.ShowStreams():
             return [astuple(stream) for stream in streams(spark)]
         case statements.ShowSavings(table, by):
             found = savings(spark, None if table is None else sql_name(table), by=by)
             return rows_of_savings(found, statement.schema)
-        case _:
-            return _report(spark, statement)
+        case statements.ShowDecisions(table):
+            return _show_decisions(spark, table)
+    return _report(spark, statement)
+
+
+def _refresh(spark: SparkSession, statement: statements.Refresh) -> Rows:
+    index = SkippingIndex.on(spark, sql_name(statement.table))
+    if statement.dry_run:
+        return [_decision_row(index.table.name, each) for each in index.adapt(dry_run=True)]
+    index.refresh()
+    return []
 
 
 def _report(spark: SparkSession, statement: statements.Report) -> Rows:
@@ -147,6 +168,24 @@ def _report(spark: SparkSession, statement: statements.Report) -> Rows:
             "the session does not skip files: import rewrite, run spark = rewrite.enable(spark)"
         )
     return extensions.report(spark, statement)
+
+
+def _show_decisions(spark: SparkSession, table: Name | None) -> Rows:
+    name = None if table is None else qualify_name(spark, table)
+    store = store_of(spark, settings_of(spark))
+    return [
+        _decision_row(definition.name, decision)
+        for definition in (found.value for found in list_definitions(store))
+        if not definition.dropped and (name is None or is_same_name(definition.name, name))
+        for decision in definition.decisions
+    ]
+
+
+def _decision_row(table: str, decision: Decision) -> tuple[Any, ...]:
+    return (
+        *(shown_name(table), decision.day, decision.action, decision.column, decision.kind),
+        *(float(decision.benefit), float(decision.cost), decision.reason),
+    )
 
 
 def _describe(spark: SparkSession, table: Name, *, extended: bool) -> Rows:
@@ -179,9 +218,13 @@ def _describe_files(spark: SparkSession, table: Name, where: str) -> Rows:
 
 def _create(spark: SparkSession, statement: statements.Create) -> Rows:
     name = sql_name(statement.table)
-    options = IndexOptions.of(statement.options)
+    options = IndexOptions.of({"automatic": statement.automatic, **statement.options})
+    if statement.automatic and not options.automatic:
+        raise DefinitionError("AUTO means automatic = true", about="with.automatic")
     require_checkpoint(spark, options)
-    columns = statement.columns or _list_bounded_columns(spark, name)
+    columns: Sequence[ColumnSpec] = statement.columns
+    if not columns and not statement.automatic:
+        columns = _list_bounded_columns(spark, name)
     try:
         index = SkippingIndex.define(spark, name, columns, where=statement.where, options=options)
     except Conflict:

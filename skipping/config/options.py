@@ -14,6 +14,10 @@ from providers.base import Param
 from providers.errors import DefinitionError
 from skipping.config import values as setting_values
 from skipping.config.index_settings import read_index_settings
+from skipping.parser.literals import parse_percent
+
+BUDGET = "10%"
+"""The default for the maximum size of an automatic index, and of the advice of ANALYZE."""
 
 INTERVAL = 10.0
 """The default for the seconds between two polls of a table by the stream of its index."""
@@ -56,6 +60,13 @@ def _read_folder(given: Param) -> str:
     if not isinstance(given, str) or not given.strip() or "@" in urlsplit(given).netloc:
         raise ValueError(given)
     return given.strip()
+
+
+def _read_percent(given: Param) -> str:
+    percent = 100 * parse_percent(str(given))
+    if not 0.001 <= percent <= 1_000:
+        raise ValueError(given)
+    return f"{percent:g}%"  # which this function can read, too
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -103,6 +114,19 @@ OPTIONS: tuple[Option, ...] = (
         "the maximum number of files that a micro-batch of the stream indexes",
         read=_read_count,
         takes="a number of files, 1 or more",
+    ),
+    Option(
+        "automatic",
+        (False, True),
+        "whether the index chooses its columns, as with AUTO in CREATE",
+    ),
+    Option(
+        "budget",
+        (),
+        "the maximum size of the columns that an automatic index chooses, as a percentage of the "
+        "table's bytes",
+        read=_read_percent,
+        takes="a percentage from 0.001% to 1000%, such as '5%'",
     ),
     Option(
         "extra_options",
@@ -167,6 +191,8 @@ class IndexOptions:
     refresh_interval: float = INTERVAL
     checkpoint_location: str | None = None
     max_files_per_batch: int | None = None
+    automatic: bool = False
+    budget: str = BUDGET
     index_settings: str | None = None
 
     @property

@@ -325,6 +325,16 @@ class Settings:
         "ones of all drivers, but none of the last 30 days",
         fixed=True,
     )
+    automatic_patience: float = _setting(
+        7 * 86400.0,
+        "automatic.patience",
+        values.budget,
+        text="7d",
+        takes="a duration above zero such as 7d",
+        meaning="for how many whole days, at least one, a column of an automatic index must be "
+        "worth less than it costs before it is dropped",
+        fixed=True,
+    )
     checkpoint_roots: tuple[str, ...] = _setting(
         (),
         "streaming.checkpointRoots",

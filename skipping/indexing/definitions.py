@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import chain
 
 from providers.base import Param
@@ -15,6 +16,7 @@ from providers.errors import Conflict, DefinitionError, NoIndex, NoStore
 from providers.registry import find
 from skipping.config.options import IndexOptions
 from skipping.indexing.column_sync import find_by_name, move_to
+from skipping.model.decision import Decision
 from skipping.model.definition import (
     COMPOSITE,
     EXPRESSION,
@@ -211,8 +213,9 @@ def orphan_hint(definition: Definition) -> str:
 
 def _moved_hint(definition: Definition, new: str) -> str:
     listed = ", ".join(_column_sql(column) for column in definition.columns)
+    columns = "AUTO" if definition.is_automatic else f"({listed})"
     old = shown_name(definition.name)
-    return f"CREATE SKIPPING INDEX ON {new} ({listed}), then DROP SKIPPING INDEX ON {old}"
+    return f"CREATE SKIPPING INDEX ON {new} {columns}, then DROP SKIPPING INDEX ON {old}"
 
 
 def _column_sql(column: IndexedColumn) -> str:
@@ -301,18 +304,30 @@ def _adapt_definition(old: Definition, table: Table, providers: Sequence[str]) -
     """
     columns = table.columns()
     carried: list[IndexedColumn] = []
+    added, today = old.automatic_columns, datetime.now(timezone.utc).date()
+    decisions: list[Decision] = []
     for i in {(i.name, i.kind, i.params): i for i in old.columns}.values():
         column = _find_same_name(i, columns)
         if column is None or column.index_refusal is not None:
             continue
         made = replace(move_to(i, column), number=len(carried) + 1, expression=column.expression)
+        if decision := added.get((i.identity, i.kind)):
+            # Nothing is known about queries on the new table: the days begin again.
+            decisions.append(replace(decision, identity=made.identity, day=today))
         carried.append(replace(made, type=i.type) if made.misfit(providers) else made)
-    if not carried:
+    if not carried and not old.is_automatic:
         raise DefinitionError(
             f"{old.name} was replaced and no longer has any of the indexed columns: "
             "drop its skipping index and create another"
         )
-    return replace(old, index=str(uuid.uuid4()), table=table.id, columns=tuple(carried), numbers=0)
+    return replace(
+        old,
+        index=str(uuid.uuid4()),
+        table=table.id,
+        columns=tuple(carried),
+        numbers=0,
+        decisions=tuple(decisions),
+    )
 
 
 def _find_same_name(indexed: IndexedColumn, columns: Columns) -> TableColumn | None:
@@ -365,18 +380,37 @@ def _make_column(
 
 
 def add_columns(
-    definition: Definition, specs: Sequence[ColumnSpec], columns: Columns, providers: Sequence[str]
+    definition: Definition,
+    specs: Sequence[ColumnSpec],
+    columns: Columns,
+    providers: Sequence[str],
+    *,
+    by_user: bool = True,
 ) -> Definition:
-    """Add columns or index types; raise DefinitionError for duplicates and unsupported ones."""
+    """Add columns or index types; raise DefinitionError for duplicates and unsupported ones.
+
+    If they are added `by_user`, a column that the index chose counts as the user's from now on.
+    """
     new = number_columns(specs, columns, providers, first=definition.next_number)
-    there = {(i.of, i.kind) for i in definition.columns}
+    there = {(i.of, i.kind): i for i in definition.columns}
+    automatic = definition.automatic_columns
+    added = []
     for indexed, spec in zip(new, specs, strict=True):
-        if (indexed.of, indexed.kind) in there:
+        existing = there.get((indexed.of, indexed.kind))
+        if existing is None:
+            added.append(indexed)
+        elif (
+            by_user and (existing.identity, existing.kind) in automatic
+        ):  # now a user has chosen it
+            left = [i for i in definition.columns if i is not existing]
+            definition = definition.keep_columns(left)
+            added.append(existing if existing.params == indexed.params else indexed)
+        else:
             raise DefinitionError(
                 f"{indexed.name} {indexed.kind} is in the index already: DROP it first",
                 position=spec.kind_position,
             )
-    return replace(definition, columns=(*definition.columns, *new))
+    return replace(definition, columns=(*definition.columns, *added))
 
 
 def drop_columns(
@@ -398,17 +432,16 @@ def drop_columns(
                 f"{what} is not in the index: there are {there}", position=drop.position
             )
         left = tuple(i for i in left if i not in gone)
-    if not left:
+    if not left and not definition.is_automatic:
         raise DefinitionError(
             "the index would have no columns: use DROP SKIPPING INDEX", about="table"
         )
-    return replace(definition, columns=left, numbers=definition.next_number - 1)
+    return definition.keep_columns(left)
 
 
 def drop_kind(definition: Definition, kind: str) -> Definition:
     """Return the definition without an index type, on all columns."""
-    left = tuple(i for i in definition.columns if i.kind != kind)
-    return replace(definition, columns=left, numbers=definition.next_number - 1)
+    return definition.keep_columns([i for i in definition.columns if i.kind != kind])
 
 
 def set_options(definition: Definition, given: Mapping[str, Param]) -> Definition:

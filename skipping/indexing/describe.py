@@ -29,14 +29,15 @@ class IndexSummary:
     """An index in a list: its state, and for an unreadable one the error.
 
     `follows` is true if a stream or a scheduler refreshes it. `covered` is the indexed version,
-    None for a table without a log. `files`, `bytes` (of these files) and `index_bytes` are None if
-    they were not counted.
+    None for a table without a log, and `at` the time of that refresh (Unix seconds). `files`,
+    `bytes` (of these files) and `index_bytes` are None if they were not counted.
     """
 
     status: str
     error: str | None
     follows: bool = False
     covered: int | None = None
+    at: float | None = None
     files: int | None = None
     bytes: int | None = None
     index_bytes: int | None = None
@@ -60,7 +61,7 @@ def summarize(store: IndexStore, definition: Definition, *, count_files: bool) -
     status = state.status if definition.enabled else "disabled"
     # The version of a table without a log is a digest, which means nothing to users.
     covered = state.covered if definition.table.has_log else None
-    return IndexSummary(status, state.error, follows, covered, *counted)
+    return IndexSummary(status, state.error, follows, covered, state.at, *counted)
 
 
 def describe(
@@ -86,6 +87,7 @@ def describe(
         "state": "table was replaced: refresh" if replaced else state.status,
         "enabled": str(definition.enabled).lower(),
         "maintained by": _maintainer(IndexOptions.of(dict(definition.options))),
+        "columns": _chooser(IndexOptions.of(dict(definition.options))),
         "owner": store.lease(definition.index).describe(),
         "version": version if table.has_log else _newest(table.files()),
         "version covered": state.covered if table.has_log else _moment(state.at),
@@ -152,6 +154,12 @@ def _maintainer(options: IndexOptions) -> str:
     if options.streamed:
         return f"a stream, every {options.refresh_interval:g} s"
     return "your own scheduler: python -m skipping refresh"
+
+
+def _chooser(options: IndexOptions) -> str | None:
+    if not options.automatic:
+        return None
+    return f"chosen automatically, with at most {options.budget} of the data"
 
 
 def _lag(table: Table, version: int, covered: int | None) -> str | None:

@@ -116,6 +116,8 @@ class RefreshResult:
             time.time(),
             unread=unread,
             retries=before.retries + plan.retry if unread else 0,
+            adapted=before.adapted,
+            missed=before.missed,
         )
 
 

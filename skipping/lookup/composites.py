@@ -98,7 +98,10 @@ def with_tuples(
     In an operand of an Or, no leaf is added beyond `most_leaves`: the translator drops the leaves
     beyond this limit, and with one of them the complete Or.
     """
-    predicate = _list_tuples(predicate, composites, most_leaves)
+    own = predicate.legs if isinstance(predicate, And) else (predicate,)
+    provided = {leaf.column for leaf in own if isinstance(leaf, In)}  # by a join
+    without = [each for each in composites if each.identity not in provided]
+    predicate = _list_tuples(predicate, without, most_leaves)
     if not composites:
         return predicate
     budget = _Budget(most_leaves - sum(1 for _ in leaves(predicate)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
@@ -19,6 +19,7 @@ from providers.errors import DefinitionError, SkippingError, StoreError, first_l
 from providers.registry import find
 from providers.tuples import domain_of_type, part_types
 from providers.values import Domain
+from skipping.model.decision import MOST_DECISIONS, Decision
 from skipping.parser.condition import parse_condition
 from skipping.parser.errors import mask_controls
 
@@ -150,8 +151,9 @@ class Definition:
     """The definition of an index on a table; `name` is the table's catalog name or path.
 
     `numbers` is the highest number of a removed column. Queries use an index only if it is
-    `enabled`. `fault` says why this release cannot use the stored definition. Such a definition has
-    no columns, queries do not use it, and it can only be dropped.
+    `enabled`. An automatic index has its newest `decisions`, and those that added its columns.
+    `fault` says why this release cannot use the stored definition. Such a definition has no
+    columns, queries do not use it, and it can only be dropped.
     """
 
     index: IndexId
@@ -163,7 +165,51 @@ class Definition:
     dropped: bool = False
     enabled: bool = True
     numbers: int = 0
+    decisions: tuple[Decision, ...] = ()
     fault: str | None = field(default=None, compare=False)
+
+    @property
+    def is_automatic(self) -> bool:
+        """Whether the index chooses its columns."""
+        return ("automatic", "true") in self.options
+
+    @property
+    def automatic_columns(self) -> Mapping[tuple[str, str], Decision]:
+        """The decisions that added columns of an automatic index, by identity and index type.
+
+        Users chose the other columns.
+        """
+        return self._added_columns if self.is_automatic else {}
+
+    @property
+    def _added_columns(self) -> Mapping[tuple[str, str], Decision]:
+        there = {(column.identity, column.kind) for column in self.columns}
+        added: dict[tuple[str, str], Decision] = {}
+        for decision in self.decisions:
+            key = decision.identity, decision.kind
+            if decision.action == "add" and key in there:
+                added[key] = decision
+            else:
+                added.pop(key, None)
+        return added
+
+    def keep_columns(self, columns: Sequence[IndexedColumn]) -> Definition:
+        """Return the definition with fewer columns, without the decisions that added the others.
+
+        So a user who adds one of those again has chosen it.
+        """
+        gone = self._added_columns.keys() - {(i.identity, i.kind) for i in columns}
+        kept = (d for d in self.decisions if d.action == "drop" or (d.identity, d.kind) not in gone)
+        number = self.next_number - 1
+        return replace(self, columns=tuple(columns), numbers=number, decisions=tuple(kept))
+
+    def decide(self, decisions: Sequence[Decision]) -> Definition:
+        """Return the definition with further decisions, without the oldest about former columns."""
+        merged = replace(self, decisions=(*self.decisions, *decisions))
+        needed = set(merged._added_columns.values())
+        others = [each for each in merged.decisions if each not in needed][-MOST_DECISIONS:]
+        kept = tuple(each for each in merged.decisions if each in needed or each in others)
+        return replace(merged, decisions=kept)
 
     @property
     def next_number(self) -> int:
@@ -173,6 +219,7 @@ class Definition:
     def to_json(self) -> str:
         """Return the definition as JSON, for stores."""
         data = {name: value for name, value in asdict(self).items() if name in _STORED}
+        data["decisions"] = [decision.describe() for decision in self.decisions]
         return json.dumps({**data, "format": FORMAT}, sort_keys=True)
 
     @classmethod
@@ -198,6 +245,7 @@ class Definition:
                     **{name: data[name] for name in _STORED & data.keys()},
                     "table": TableId(**data["table"]),
                     "options": _parse_pairs(data["options"]),
+                    "decisions": _parse_decisions(data.get("decisions", [])),
                     "columns": tuple(
                         IndexedColumn(
                             **{
@@ -299,7 +347,8 @@ class State:
     definition at `revision`. `at` is the time of that refresh (Unix seconds), for display. `left`
     counts the files that remain to be indexed after a refresh with a limit. `unread` counts files
     that could not be read; `error` names one of them. Streams read them again after a pause that
-    doubles with each failed attempt (`retries`).
+    doubles with each failed attempt (`retries`). An automatic index was last adapted on the day
+    `adapted` (ISO, in UTC), when `missed` recorded scans had conditions that pruned no file.
     """
 
     status: Status = "creating"
@@ -310,6 +359,8 @@ class State:
     left: int = 0
     unread: int = 0
     retries: int = 0
+    adapted: str | None = None
+    missed: int = 0
 
     def is_retry_due(self, now: float) -> bool:
         """Return whether unreadable files exist and the pause is over at `now` (Unix seconds)."""
@@ -328,11 +379,13 @@ class State:
         """
         data = parse_object(text)
         state = replace(cls(), **{k: data[k] for k in cls.__slots__ if k in data})
-        numbers = (state.covered, state.revision, state.left)
+        numbers = (state.covered, state.revision, state.left, state.missed)
         if (
             state.status not in get_args(Status)
             or not all(number is None or type(number) is int for number in numbers)
-            or not (state.error is None or isinstance(state.error, str))
+            or not all(
+                text is None or isinstance(text, str) for text in (state.error, state.adapted)
+            )
             or not (state.at is None or isinstance(state.at, int | float))
         ):
             raise StoreError("the store contains an invalid state")
@@ -382,6 +435,18 @@ def _parse_pairs(given: Sequence[Any]) -> tuple[tuple[str, Any], ...]:
         if not (is_name(name) and type(value) in (bool, int, float, str)):
             raise TypeError(f"{name!r:.100} is not a parameter")
     return pairs
+
+
+def _parse_decisions(given: Sequence[Any]) -> tuple[Decision, ...]:
+    """Parse stored decisions, without those that this release does not know; raise ValueError."""
+    if not isinstance(given, list) or len(given) > MOST_DECISIONS + _MOST_COLUMNS:
+        raise ValueError("the decisions are no list, or more than any release writes")
+    found = []
+    for each in given:
+        # Without the decision that added it, a column counts as chosen by hand.
+        with suppress(KeyError, TypeError, ValueError):
+            found.append(Decision.parse(each))
+    return tuple(found)
 
 
 def _parse_expression(given: Any) -> Expression | None:

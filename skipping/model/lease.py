@@ -50,6 +50,11 @@ class Lease:
         """Return whether a writer may write: with the owner's token, or without a lease (None)."""
         return token is None or (self.owner is not None and token == self.token)
 
+    @property
+    def seems_alive(self) -> bool:
+        """Whether its owner's clock and this one's say that there was a heartbeat lately."""
+        return self.owner is not None and time.time() - (self.seen or 0.0) < PATIENCE
+
     def describe(self) -> str:
         """Return the lease holder as text; if it is dead, with the seconds since its heartbeat.
 
@@ -58,9 +63,9 @@ class Lease:
         """
         if self.owner is None:
             return "no owner"
-        silent = max(0.0, time.time() - (self.seen or 0.0))
-        if silent < PATIENCE:
+        if self.seems_alive:
             return self.owner
+        silent = max(0.0, time.time() - (self.seen or 0.0))
         return f"no owner; {self.owner} is silent for {silent:,.0f} s"
 
     def to_json(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
@@ -19,14 +18,9 @@ from skipping.parser.statements import Action, ColumnDrop, ColumnSpec, Name, Sta
 
 _Key = TypeVar("_Key")
 
-_PLAIN: Mapping[str, type[statements.Refresh | statements.Vacuum]] = {
-    "refresh": statements.Refresh,
-    "vacuum": statements.Vacuum,
-}
 _KINDS = {"BLOOMFILTER": "BLOOM_FILTER", "DATASKIPPING": "MIN_MAX"}
 """Databricks' names of index types, and ours."""
 _ANALYZE_OPTIONS = {"budget": "a percentage of the data such as '5%'", "details": "true or false"}
-_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 _BLOOM = {"fpp": "fpp", "numitems": "num_items"}
 """Databricks' options of a Bloom filter in lower case, and our parameters; case is ignored."""
 
@@ -52,14 +46,22 @@ class StatementReader:
         table = self._read_name(parts["table"])
         match node.data:
             case "create":
-                columns = self._columns(parts["columns"])
+                columns = self._columns(parts["columns"]) if "columns" in parts else ()
                 where = self._where(parts["where"]) if "where" in parts else None
                 options = self._options(parts.get("options"))
                 return statements.Create(
-                    table, columns, "if_not_exists" in parts, where, options, marks=marks
+                    table,
+                    columns,
+                    "if_not_exists" in parts,
+                    where,
+                    options,
+                    automatic="automatic" in parts,
+                    marks=marks,
                 )
             case "create_kind" | "drop_kind":
                 return self._databricks_statement(tokens_of(node), table, parts)
+            case "refresh":
+                return statements.Refresh(table, dry_run="dry_run" in parts, marks=marks)
             case "analyze":
                 return self._analyze(table, parts.get("options"))
             case "alter":
@@ -70,7 +72,7 @@ class StatementReader:
                 return statements.DescribeFiles(table, self._where(parts["where"]), marks=marks)
             case "drop":
                 return statements.Drop(table, "if_exists" in parts, marks=marks)
-        return _PLAIN[node.data](table, marks=marks)
+        return statements.Vacuum(table, marks=marks)
 
     def _show(self, rule: str, parts: Mapping[str, Tree[Token]]) -> Statement:
         marks = MappingProxyType(self._marks)
@@ -85,6 +87,8 @@ class StatementReader:
                 return statements.ShowCounters(marks=marks)
             case "show_history":
                 return statements.ShowHistory(named, marks=marks)
+            case "show_decisions":
+                return statements.ShowDecisions(named, marks=marks)
         if "by_column" in parts:
             return statements.ShowSavings(named, "column", marks=marks)
         return statements.ShowSavings(named, "day" if "by_day" in parts else None, marks=marks)
@@ -199,8 +203,10 @@ class StatementReader:
 
 def _parse_percent(value: Param) -> float:
     """Return `'5%'` as 0.05; 0 for anything else."""
-    percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
-    return float(percent[1]) / 100 if percent else 0.0
+    try:
+        return literals.parse_percent(value) if isinstance(value, str) else 0.0
+    except ValueError:
+        return 0.0
 
 
 def _kind_options(kind: str, node: Tree[Token] | None) -> dict[str, Param]:

@@ -55,7 +55,9 @@ def point_at(text: str, position: int, message: str) -> StatementError:
     if first + _WINDOW < len(line):
         shown += "..."
     return StatementError(
-        f"{message}\nline {number}, column {column + 1}\n  {shown}\n  {lead}{mark}"
+        f"{message}\nline {number}, column {column + 1}\n  {shown}\n  {lead}{mark}",
+        problem=message,
+        position=position,
     )
 
 
@@ -126,7 +128,7 @@ def _hint(found: str, expected: Collection[str], previous: str) -> str:
         r"\w*[^\x00-\x7f]|[-/:$@#%&~]", found
     ):
         return "quote a name with other characters than letters, digits and _ with backticks"
-    if set(expected) - {"DOT", "FOR"} == {"LPAR"} and previous not in ("WITH", "ADD", "DROP"):
+    if {"LPAR", "AUTO"} <= set(expected):
         return "write the columns after the table, such as (a MIN_MAX, b VALUE_LIST)"
     return ""
 

@@ -29,7 +29,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _NUMBER = re.compile(r"\?(?:\.\?)+")  # 2.5 is three tokens
 _LINE = 100  # characters that `first_line` returns at most
-_AFTER_SHOW = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS", "SAVINGS")
+_AFTER_SHOW = ("INDEX", "INDEXES", "HISTORY", "STREAMS", "COUNTERS", "SAVINGS", "DECISIONS")
 _BEFORE_INDEX = ("CREATE", "REFRESH", "ALTER", "ANALYZE", "DROP", "VACUUM")
 
 

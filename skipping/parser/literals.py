@@ -18,6 +18,7 @@ _LETTERS = {
     "%": "\\%",
     "_": "\\_",
 }
+_PERCENT = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*%")
 _LONGEST = 400
 """Maximum digits of a number. A double has at most 309 before the point, and Python raises an error
 for very long numbers."""
@@ -73,6 +74,18 @@ def parse_number(text: str) -> int | float:
         if math.isfinite(value):
             return value
     raise ValueError("this number is too large for a double")
+
+
+def parse_percent(text: str) -> float:
+    """Parse a percentage above zero; return a fraction, or raise ValueError.
+
+    >>> parse_percent("2.5 %")
+    0.025
+    """
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"{text!r:.100} is not a percentage")
+    return float(match[1]) / 100
 
 
 def parse_string(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -13,7 +14,14 @@ from providers.errors import StatementError
 from skipping.parser.ast_builder import StatementReader
 from skipping.parser.errors import describe_token, point_at
 from skipping.parser.grammar import parse_tree
-from skipping.parser.lexer import TextError, after_words, is_ours, leading_words, tokenize
+from skipping.parser.lexer import (
+    TextError,
+    after_gap,
+    after_words,
+    is_ours,
+    leading_words,
+    tokenize,
+)
 from skipping.parser.statements import (
     Alter,
     ColumnDrop,
@@ -88,22 +96,65 @@ def _parse_query_statement(text: str) -> Explain | Verify | None:
     """
     match leading_words(text, 4):
         case ["EXPLAIN", "SKIPPING", "DRY", "RUN"]:
-            query, marks = _query(text, 4)
-            return Explain(query, dry_run=True, marks=marks)
+            return _explain_statement(text, 4, dry_run=True)
         case ["EXPLAIN", "SKIPPING", "DRY", *_]:
             position = after_words(text, 3)
             raise describe_token(text, position, ["RUN"])
         case ["EXPLAIN", "SKIPPING", *_]:
-            query, marks = _query(text, 2)
-            return Explain(query, marks=marks)
+            return _explain_statement(text, 2, dry_run=False)
         case ["VERIFY", "SKIPPING", *_]:
-            query, marks = _query(text, 2)
+            query, marks = _query(text, after_words(text, 2))
             return Verify(query, marks=marks)
     return None
 
 
-def _query(text: str, words: int) -> tuple[str, Mapping[str, int]]:
-    position = after_words(text, words)
+def _explain_statement(text: str, words: int, *, dry_run: bool) -> Explain:
+    """Return EXPLAIN; `WITH (` begins the columns of an index, because a CTE has a name there."""
+    start = after_words(text, words)
+    inner = after_words(text, words + 1)
+    columns: tuple[ColumnSpec, ...] = ()
+    if leading_words(text[start:], 1) == ["WITH"] and text.startswith("(", inner):
+        columns, start = _hypothetical_columns(text, inner)
+    query, marks = _query(text, start)
+    return Explain(query, dry_run=dry_run, columns=columns, marks=marks)
+
+
+_CREATE = "CREATE SKIPPING INDEX ON t "
+
+
+def _hypothetical_columns(text: str, start: int) -> tuple[tuple[ColumnSpec, ...], int]:
+    """Parse `(a MIN_MAX, ...)` as in CREATE; return the columns and the position after them."""
+    end = _closing_parenthesis(text, start)
+    moved = start - len(_CREATE)
+    try:
+        statement = parse(_CREATE + text[start:end])
+    except StatementError as error:
+        if error.position is None:
+            raise
+        raise point_at(text, error.position + moved, error.problem) from None
+    assert isinstance(statement, Create), "the text above is a CREATE"
+    columns = tuple(
+        replace(spec, position=spec.position + moved, kind_position=spec.kind_position + moved)
+        for spec in statement.columns
+    )
+    return columns, after_gap(text, end)
+
+
+def _closing_parenthesis(text: str, start: int) -> int:
+    depth = 0
+    try:
+        for token in tokenize(text):
+            if token.start() < start:
+                continue
+            depth += {"(": 1, ")": -1}.get(token[0], 0)
+            if depth == 0:
+                return token.end()
+    except TextError as error:
+        raise point_at(text, error.position, str(error)) from None
+    raise point_at(text, start, "this parenthesis is not closed")
+
+
+def _query(text: str, position: int) -> tuple[str, Mapping[str, int]]:
     query = text[position:]
     if not query.strip(" \t\r\n;"):
         raise point_at(text, position, "expected a query, but the statement ends here")

@@ -117,10 +117,10 @@ class _Marked:
 class Create(_Marked):
     """`CREATE SKIPPING INDEX [IF NOT EXISTS] ON t [FOR COLUMNS] (...) [WHERE ...] [WITH (...)]`.
 
-    `where` is the condition exactly as written, with comments. `extends` is true for Databricks'
-    statements: `CREATE BLOOMFILTER INDEX` adds the columns to an existing index, and
-    `CREATE DATASKIPPING INDEX ON t`, which has no columns, adds MIN_MAX to every column that can
-    have it.
+    With AUTO instead of the columns, the index is `automatic` and chooses them. `where` is the
+    condition exactly as written, with comments. `extends` is true for Databricks' statements:
+    `CREATE BLOOMFILTER INDEX` adds the columns to an existing index, and `CREATE DATASKIPPING INDEX
+    ON t`, which has no columns, adds MIN_MAX to every column that can have it.
     """
 
     schema: ClassVar[str] = ""
@@ -130,14 +130,24 @@ class Create(_Marked):
     where: str | None = None
     options: Mapping[str, Param] = field(default_factory=_nothing, hash=False)
     extends: bool = False
+    automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh(_Marked):
-    """`REFRESH SKIPPING INDEX ON t`."""
+    """`REFRESH SKIPPING INDEX ON t [DRY RUN]`.
 
-    schema: ClassVar[str] = ""
+    A dry run changes nothing. It returns what an automatic index would decide, as SHOW SKIPPING
+    DECISIONS.
+    """
+
     table: Name
+    dry_run: bool = False
+
+    @property
+    def schema(self) -> str:
+        """The columns of the rows of a dry run."""
+        return ShowDecisions.schema if self.dry_run else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +302,11 @@ class DescribeFiles(_Marked):
 
 @dataclass(frozen=True, slots=True)
 class Explain(_Marked):
-    """`EXPLAIN SKIPPING [DRY RUN] <query>`: a row for each file scan of the query.
+    """`EXPLAIN SKIPPING [DRY RUN] [WITH (...)] <query>`: a row for each file scan of the query.
 
     Runs the query and discards its rows. DRY RUN only plans it; columns that need a run are null.
-    `query` is the text as written.
+    `query` is the text as written. `columns` are those of an index that does not exist: the query
+    is only planned, and the counts of files are estimates for this index.
     """
 
     schema: ClassVar[str] = (
@@ -307,6 +318,7 @@ class Explain(_Marked):
     )
     query: str
     dry_run: bool = False
+    columns: tuple[ColumnSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +391,21 @@ class ShowSavings(_Marked):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShowDecisions(_Marked):
+    """`SHOW SKIPPING DECISIONS [FOR t]`: a row for each recent change of an automatic index.
+
+    `benefit` is the number of bytes that queries read less on a day, and `cost` that of the
+    column's sketches, divided by the days in which they must pay off.
+    """
+
+    schema: ClassVar[str] = (
+        "`table` string, day date, action string, `column` string, skipping_type string, "
+        "benefit double, cost double, reason string"
+    )
+    table: Name | None = None
+
+
 Report: TypeAlias = Explain | Verify | ShowHistory | ShowCounters
 """Statements that only a session with hooks can run (`skipping.extensions`)."""
 
@@ -396,5 +423,6 @@ Statement: TypeAlias = (
     | DescribeFiles
     | ShowStreams
     | ShowSavings
+    | ShowDecisions
     | Report
 )

@@ -103,7 +103,7 @@ class FileEvents:
             index.revision,
         )
         if at is not None and at[0] == version:
-            if done and not state.is_retry_due(time.time()):
+            if done and not state.is_retry_due(time.time()) and not index.is_adaptation_due:
                 return start
             offset["step"] = at[1] + 1
         return self._offset(offset)

@@ -18,6 +18,7 @@ import skipping
 from rewrite.bridge.classes import Classes
 from rewrite.bridge.install import Hooks, find_hooks
 from skipping.advise.history import list_unused_predicates
+from skipping.advise.workload import read_workload
 from skipping.model.workload import WorkloadRecord
 from skipping.sources.spark import settings_of, store_of
 from skipping.stores.sqlite.store import SqliteStore
@@ -102,7 +103,7 @@ def test_savings_of_queries(
     (day,) = show(spark, "BY DAY")
     assert (day.day, day.files, day.bytes) == (TODAY, before.files, before.bytes)
 
-    (advised,) = list_unused_predicates(spark, open_table(spark, table).id)
+    (advised,) = list_unused_predicates(read_workload(spark).records, open_table(spark, table).id)
     assert (advised.condition, advised.scans, advised.opened) == ("name = ?", 1, FILES)
     (saving,) = skipping.savings(spark, "saved")
     assert (saving.files, saving.bytes) == (before.files, before.bytes)

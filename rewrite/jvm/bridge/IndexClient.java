@@ -34,7 +34,7 @@ public final class IndexClient {
   public static final String NO_CONDITION = "no condition of the query reached this scan";
 
   private static final double LOADING = 60; // seconds to load files in the background
-  private static final double WRITING = 10; // seconds for a condition that a query needs
+  private static final double WRITING = 10; // seconds for a condition or a section of a page
   private static final long PAUSE = 200; // milliseconds, while Python itself loads the files
   private static final int MAX_THREADS = 128; // like Spark's limit for its broadcasts
 
@@ -162,12 +162,24 @@ public final class IndexClient {
   /** Returns the condition on a column `ip` for a network, as Python writes it; throws
       IllegalArgumentException with the reason if the text is not a network. */
   public String condition(String network) throws Exception {
-    Map<String, Object> header =
-        python.request("", new Request.WriteCondition(network), new Budget(WRITING));
-    String reason = Json.text(header, Protocol.REASON);
-    if (Boolean.TRUE.equals(header.get(Protocol.FAILED))) throw new IOException(reason);
-    if (!header.containsKey(Protocol.VALUE)) throw new IllegalArgumentException(reason);
+    Map<String, Object> header = write(new Request.WriteCondition(network));
+    if (!header.containsKey(Protocol.VALUE)) {
+      throw new IllegalArgumentException(Json.text(header, Protocol.REASON));
+    }
     return Json.text(header, Protocol.VALUE);
+  }
+
+  /** Returns a section of the tab in Spark's UI, as HTML that Python writes. */
+  public String section(String name) throws Exception {
+    return Json.text(write(new Request.WriteSection(name)), Protocol.VALUE);
+  }
+
+  private Map<String, Object> write(Request request) throws Exception {
+    Map<String, Object> header = python.request("", request, new Budget(WRITING));
+    if (Boolean.TRUE.equals(header.get(Protocol.FAILED))) {
+      throw new IOException(Json.text(header, Protocol.REASON));
+    }
+    return header;
   }
 
   /** Returns threads that do not keep the JVM alive. If all are busy, work waits as long as the

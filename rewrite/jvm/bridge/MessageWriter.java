@@ -68,6 +68,9 @@ public final class MessageWriter {
     if (request instanceof Request.WriteCondition condition) {
       return node(Protocol.NETWORK, Protocol.TEXT, condition.network());
     }
+    if (request instanceof Request.WriteSection section) {
+      return node(Protocol.SECTION, Protocol.NAME, section.name());
+    }
     if (request instanceof Request.ListFiles files) {
       return node(
           Protocol.FILES, Protocol.INDEX, files.index(), Protocol.TABLE, files.table(),

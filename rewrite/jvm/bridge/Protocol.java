@@ -57,6 +57,7 @@ public final class Protocol {
   public static final String INDEXED = "indexed";
   public static final String SETTING = "setting";
   public static final String NETWORK = "network";
+  public static final String SECTION = "section";
   public static final String AND = "and";
   public static final String OR = "or";
   public static final String NOT = "not";

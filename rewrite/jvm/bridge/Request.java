@@ -13,6 +13,9 @@ public sealed interface Request {
   /** Which condition on a column `ip` does a network stand for? */
   record WriteCondition(String network) implements Request {}
 
+  /** What is in a section of the tab in Spark's UI? */
+  record WriteSection(String name) implements Request {}
+
   /** Which files does an index have, after the first ones of these entries? */
   record ListFiles(String index, String table, String entriesId, int first) implements Request {}
 

@@ -41,7 +41,7 @@ def test_rows_and_the_statement(spark: SparkSession, table: str) -> None:
     assert answer.columns[:4] == flint
     *columns, total = compact.collect()
     assert {r.ddl for r in columns} == {None}
-    assert total.ddl.startswith(f"CREATE SKIPPING INDEX ON {table} (")
+    assert total.ddl.startswith(f"CREATE SKIPPING INDEX ON default.{table} (")
     assert total.index_bytes == pytest.approx(sum(r.index_bytes or 0 for r in columns), abs=3)
     assert 0 < total.data_share <= 0.1
     assert f"{total.data_share:.1%} of the data (budget 10%)" in total.reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.errors import DefinitionError, StoreError
+from skipping.model.decision import MOST_DECISIONS, Action, Decision
 from skipping.model.definition import Definition, IndexedColumn, State, TableId
 from skipping.model.lease import Lease
 
@@ -59,6 +61,59 @@ COMPOSITE = IndexedColumn(
 def test_definition_with_a_composite_comes_back() -> None:
     composed = replace(DEFINITION, columns=(*DEFINITION.columns, COMPOSITE))
     assert Definition.from_json(composed.to_json()) == composed
+
+
+def decision(number: int = 1, *, action: Action = "add", identity: str = "col-1") -> Decision:
+    return Decision(
+        day=date(2026, 3, 1),
+        action=action,
+        identity=identity,
+        column="a",
+        kind="MIN_MAX",
+        bytes=number,
+        files=5,
+        benefit=2.5,
+        cost=number / 30,
+        reason="because",
+    )
+
+
+def test_decisions_come_back_and_the_oldest_are_forgotten() -> None:
+    automatic = replace(DEFINITION, options=(("automatic", "true"),))
+    decided = automatic.decide([decision()])
+    assert Definition.from_json(decided.to_json()) == decided
+    assert decided.automatic_columns == {("col-1", "MIN_MAX"): decision()}
+    for number in range(2 * MOST_DECISIONS):
+        decided = decided.decide([decision(number, action="drop", identity="gone")])
+    # The one that added a column stays as long as the column does.
+    assert decided.decisions[0] == decision()
+    assert [each.bytes for each in decided.decisions[1:]] == list(range(30, 60))
+    assert replace(decided, options=()).automatic_columns == {}
+    dropped = decided.decide([decision(action="drop")])
+    assert dropped.automatic_columns == {}
+    assert Definition.from_json(change()).decisions == ()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"action": "erase"},
+        {"day": "soon"},
+        {"bytes": -1},
+        {"bytes": True},
+        {"benefit": "2"},
+        {"cost": 1e300},
+        {"reason": "a\x1b[2J"},
+        {"identity": None},
+        {"column": "a" * 5_000},
+    ],
+)
+def test_a_forged_decision_is_left_out(part: dict[str, Any]) -> None:
+    forged = change(decisions=[{**decision().describe(), **part}, decision().describe(), 1])
+    assert Definition.from_json(forged).decisions == (decision(),)
+    assert Definition.read(change(decisions={}), "7d4d").fault is not None
+    many = [decision().describe()] * 3_000
+    assert Definition.read(change(decisions=many), "7d4d").fault is not None
 
 
 @pytest.mark.parametrize("older", [1, 2, 3])

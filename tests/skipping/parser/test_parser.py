@@ -23,6 +23,7 @@ from skipping.parser.statements import (
     Refresh,
     SetOptions,
     Show,
+    ShowDecisions,
 )
 
 HERE = Path(__file__).parent
@@ -129,7 +130,8 @@ def test_statements_are_values():
 
 
 def test_schemas_are_known_before_a_statement_runs():
-    assert Create.schema == Refresh.schema == RecoverJob.schema == ""
+    assert Create.schema == RecoverJob.schema == Refresh(("t",)).schema == ""
+    assert Refresh(("t",), dry_run=True).schema == ShowDecisions.schema
     assert Describe(("t",)).schema.startswith("indexed_col_name string, data_type string, skip_t")
     assert Describe(("t",), extended=True).schema == "item string, value string"
     plain = [column.split()[0] for column in Show().schema.split(", ")]

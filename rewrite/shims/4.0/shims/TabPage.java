@@ -1,0 +1,34 @@
+package rewrite.jvm.shims;
+
+import jakarta.servlet.http.HttpServletRequest;
+import java.util.function.Supplier;
+import org.apache.spark.ui.SparkUITab;
+import org.apache.spark.ui.UIUtils;
+import org.apache.spark.ui.WebUIPage;
+import scala.Option;
+import scala.collection.immutable.List$;
+import scala.collection.immutable.Seq;
+import scala.xml.Node;
+import scala.xml.Unparsed;
+
+/**
+ * The page of a tab in Spark's UI, with Spark's header and footer around HTML that is complete.
+ *
+ * <p>Since 4.0 a request is that of `jakarta.servlet`; see 4.2.
+ */
+public final class TabPage extends WebUIPage {
+  private final SparkUITab tab;
+  private final Supplier<String> html;
+
+  public TabPage(SparkUITab tab, Supplier<String> html) {
+    super("");
+    this.tab = tab;
+    this.html = html;
+  }
+
+  @Override public Seq<Node> render(HttpServletRequest request) {
+    Seq<Node> content = List$.MODULE$.<Node>empty().$colon$colon(new Unparsed(html.get()));
+    return UIUtils.headerSparkPage(
+        request, tab.name(), () -> content, tab, Option.empty(), false, false);
+  }
+}
