@@ -395,8 +395,9 @@ def test_shared_exchanges_that_begin_later(spark: SparkSession) -> None:
     """A query with a subquery, and rows that are cached: the scan does not wait for them."""
     counter = Counter(spark)
     later = "id < (SELECT 1000 + count(*) FROM dims)"
-    cached = counter.rdd(spark, FEW).cache()
-    rows = counter.rdd(spark, FEW).where("v > -8")  # a shape of its own
+    # Shapes of their own.
+    cached = counter.rdd(spark, FEW).where("v > -9").cache()
+    rows = counter.rdd(spark, FEW).where("v > -8")
     for frame, condition, times in ((rows, later, 2), (cached, "id < 1000", 1)):
         before = counter.rows.value
 
