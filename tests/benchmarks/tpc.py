@@ -128,6 +128,8 @@ def main(
     warm: int,
     rounds: int,
     off: Sequence[str],
+    *,
+    given: bool,
 ) -> None:
     """Print a table for each layout."""
     folder = DATA / f"{suite.name}-{scale:g}-{files}"
@@ -136,7 +138,7 @@ def main(
         for layout in layouts:
             _tables(spark, suite, folder, layout)
             some = {n: texts[n] for n in queries or texts}
-            _measure(spark, suite, layout, some, warm, rounds, off)
+            _measure(spark, suite, layout, some, warm, rounds, off, given=given)
 
 
 def generate(suite: Suite, scale: float, folder: Path, files: int) -> dict[int, str]:
@@ -209,9 +211,11 @@ def _measure(
     warm: int,
     rounds: int,
     off: Sequence[str],
+    *,
+    given: bool,
 ) -> None:
     lines, other, filled = [], [], 0
-    everything = {arm: [0.0] * rounds for arm in ARMS}
+    everything = {arm: [0.0] * rounds for arm in (ARMS if given else ARMS[:2])}
     first = dict.fromkeys(ARMS[:2], 0.0)
     for number, text in tqdm(texts.items(), unit="query", desc=layout, disable=None):
         last: dict[str, list[Run]] = {}
@@ -222,10 +226,11 @@ def _measure(
         turned = dict(sorted(arms.items(), reverse=number % 2 == 0))
         for arm, (took, *_) in interleaved(turned, rounds=warm, warm=0).items():
             first[arm] += took
-        given = _given(spark, suite, text)
-        arms["given"] = partial(_run, spark, layout, given, "given", last, ("enabled",))
+        if given:
+            listed = _given(spark, suite, text)
+            arms["given"] = partial(_run, spark, layout, listed, "given", last, ("enabled",))
         seconds = interleaved(arms, rounds=rounds, warm=1)
-        if any(not _equal(last[arm], last["without"]) for arm in ARMS):
+        if any(not _equal(last[arm], last["without"]) for arm in arms):
             other.append(f"q{number}")
         filled += any(run.rows for run in last["with"])
         for arm, spent in seconds.items():
@@ -242,8 +247,8 @@ def _measure(
         without=", ".join(off),
     )
     lines.append(("all", "", "", "", "", *_times(everything)))
-    arms_head = ("s", "without", "given", "with/without", "with/given")
-    table(("query", "files", "rows joined", "MB", "broadcasts", *arms_head), lines)
+    head = ("query", "files", "rows joined", "MB", "broadcasts", "s", "without", "with/without")
+    table((*head, "given", "with/given") if given else head, lines)
     one, another = first["with"], first["without"]
     print(f"  first runs of all: {one:.1f} s, without {another:.1f} s, ratio {one / another:.2f}")
     if other:
@@ -316,13 +321,11 @@ def _counts(last: dict[str, list[Run]]) -> tuple[str, ...]:
 
 def _times(seconds: dict[str, Sequence[float]] | dict[str, list[float]]) -> tuple[str, ...]:
     spent: dict[str, Timing] = dict(seconds)
-    return (
-        f"{median(spent['with']):.2f}",
-        f"{median(spent['without']):.2f}",
-        f"{median(spent['given']):.2f}",
-        ratio(spent["with"], spent["without"]),
-        ratio(spent["with"], spent["given"]),
-    )
+    times = [f"{median(spent[arm]):.2f}" for arm in ARMS[:2]]
+    times.append(ratio(spent["with"], spent["without"]))
+    if "given" in spent:
+        times += [f"{median(spent['given']):.2f}", ratio(spent["with"], spent["given"])]
+    return tuple(times)
 
 
 def same(some: list[Row], others: list[Row]) -> bool:
@@ -358,5 +361,6 @@ if __name__ == "__main__":
     parser.add_argument("--warm", type=int, default=3, help="rounds before those that count")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--off", nargs="+", default=("enabled",), help="of the other arm")
-    given = vars(parser.parse_args())
-    main(SUITES[given.pop("suite")], **given)
+    parser.add_argument("--given", action=argparse.BooleanOptionalAction, default=True)
+    options = vars(parser.parse_args())
+    main(SUITES[options.pop("suite")], **options)
