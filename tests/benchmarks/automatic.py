@@ -1,7 +1,8 @@
-"""A month of automatic indexes: `python -m tests.benchmarks.automatic [days]`.
+"""A month of automatic indexes: `python -m tests.benchmarks.automatic [refreshes a day] [days]`.
 
-Three Delta tables, whose queries change. Each day runs one query of each sort in Spark, and counts
-it as often as planned. The index decides once, at the beginning of the day, and is built.
+Three Delta tables, whose queries change. Before each part of a day the index is refreshed, and
+decides if that is due. Each part runs one query of each sort in Spark, and counts it as often as
+planned.
 Bytes are those of opened files, plus OPEN_COST for each. From day 8 on they are compared with the
 best fixed index of all subsets of columns whose sizes are within the budget.
 """
@@ -15,10 +16,12 @@ from datetime import date, datetime, timedelta, timezone
 from itertools import chain, combinations
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from pyspark.sql import SparkSession
 
 import rewrite
+import skipping.index
 from rewrite.bridge.install import find_hooks
 from skipping import SkippingIndex
 from skipping.advise.choose import OPEN_COST
@@ -67,7 +70,7 @@ PLANS: Mapping[str, Sequence[Day]] = {
 }
 
 
-def main(days: int = 30) -> None:
+def main(refreshes: int = 1, days: int = 30) -> None:
     """Print the table."""
     with TemporaryDirectory() as folder, benchmark_session() as spark:
         spark.conf.set("spark.skipping.store", f"sqlite:{folder}/index.db")
@@ -76,15 +79,16 @@ def main(days: int = 30) -> None:
         hooks.workload.write_if_due = lambda: None  # type: ignore[method-assign]  # see `_record`
         rows = []
         for name, plan in PLANS.items():
-            rows.append(_run(spark, name, plan[:days]))
+            rows.append(_run(spark, name, plan[:days], refreshes))
             print(*rows[-1], flush=True)
         facts = {"files": FILES, "rows": FILES * ROWS, "budget": f"{BUDGET:.0%}", "days": days}
+        facts["refreshes a day"] = refreshes
         heading("Bytes read from day 8 on, in GB", **facts)
         head = ("table", "without", "automatic", "best fixed index", "ratio", "changes", "largest")
         table(head, rows)
 
 
-def _run(spark: SparkSession, name: str, plan: Sequence[Day]) -> tuple[object, ...]:
+def _run(spark: SparkSession, name: str, plan: Sequence[Day], refreshes: int) -> tuple[object, ...]:
     _write(spark, name)
     full, best = _find_best(spark, name, plan)
     options = f"budget = '{BUDGET:.0%}', build = false"
@@ -93,17 +97,23 @@ def _run(spark: SparkSession, name: str, plan: Sequence[Day]) -> tuple[object, .
     read, changes, largest = 0, 0, 0.0
     for n, day in enumerate(plan):
         today = START + timedelta(n)
-        changes += len(index.adapt(today=today))
-        index.refresh()
-        size = index.store.size(index.definition.index) or 0
-        largest = max(largest, size / _size(spark, name))
-        counts = []
-        for column, times in day.items():
-            before = _count(spark, index)
-            cost = _query(spark, name, column)
-            read += cost * times if n >= FIRST else 0
-            counts.append(_multiply(before, _count(spark, index), times))
-        _record(index, today, counts)
+        counts: list[TableWorkload] = []
+        for part in range(refreshes):
+            before = index.definition.decisions
+            with patch.object(skipping.index, "_today", lambda: today):  # noqa: B023  # called here
+                index.refresh()
+            changes += sum(each not in before for each in index.definition.decisions)
+            size = index.store.size(index.definition.index) or 0
+            largest = max(largest, size / _size(spark, name))
+            for column, in_all in day.items():
+                times = in_all * (part + 1) // refreshes - in_all * part // refreshes
+                if not times:
+                    continue
+                counted = _count(spark, index)
+                cost = _query(spark, name, column)
+                read += cost * times if n >= FIRST else 0
+                counts.append(_multiply(counted, _count(spark, index), times))
+            _record(index, today, counts)
     index.drop()
     gb = [f"{size / 1e9:.1f}" for size in (full, read, best)]
     return (name, *gb, f"{read / best:.2f}", changes, f"{largest:.1%}")
@@ -188,7 +198,7 @@ def _difference(before: Counted | None, after: Counted, times: int) -> Counted:
 
 
 def _record(index: SkippingIndex, today: date, counts: Sequence[TableWorkload]) -> None:
-    """Store the counts of a day, as a driver would."""
+    """Store the counts of a day until now, as a driver would."""
     records = [WorkloadRecord(driver=DRIVER, day=today, tables=(each,)) for each in counts]
     for record in merge_records(records):
         index.store.record_workload(record, oldest=START - timedelta(99))

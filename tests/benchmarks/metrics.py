@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-__all__ = ["Read", "opened", "reads"]
+__all__ = ["Read", "broadcasts", "opened", "reads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,28 @@ def opened(df: DataFrame) -> dict[str, set[str]]:
                     file.filePath().toPath().toString() for file in partitions.apply(i).files()
                 )
     return paths
+
+
+def broadcasts(df: DataFrame) -> int:
+    """How many joins of the last run of `df` broadcast a side."""
+    plan = df._jdf.queryExecution().executedPlan()
+    return sum(_kind(node).startswith("Broadcast") for node in _joins(plan))
+
+
+def _joins(plan: Any) -> Iterator[Any]:
+    name = _kind(plan)
+    if name == "AdaptiveSparkPlanExec":
+        yield from _joins(plan.executedPlan())
+        return
+    if name.endswith("QueryStageExec"):
+        yield from _joins(plan.plan())
+        return
+    if name.endswith("JoinExec"):
+        yield plan
+    if not name.startswith("Reused"):
+        for inner in (plan.children(), plan.subqueries()):
+            for i in range(inner.size()):
+                yield from _joins(inner.apply(i))
 
 
 FILES = "FileSourceScanExec"

@@ -7,6 +7,8 @@ Every join column of a fact has a list of values and bounds. Results are compare
 
 The third arm, *given*, is what can be reached: the same query on plain Parquet files, those that
 the query with the index opened, given as a list.
+
+`--off static.joins report.size` compares with these settings turned off, instead of all of ours.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tqdm import tqdm
 
 from skipping import SkippingIndex
-from tests.benchmarks.metrics import Read, opened, reads
+from tests.benchmarks.metrics import Read, broadcasts, opened, reads
 from tests.benchmarks.report import Timing, heading, interleaved, ratio, table
 from tests.benchmarks.session import benchmark_session
 from tests.benchmarks.star import DATA
@@ -125,6 +127,9 @@ def main(
     files: int,
     warm: int,
     rounds: int,
+    off: Sequence[str],
+    *,
+    given: bool,
 ) -> None:
     """Print a table for each layout."""
     folder = DATA / f"{suite.name}-{scale:g}-{files}"
@@ -132,7 +137,8 @@ def main(
     with benchmark_session(DIALECT) as spark:
         for layout in layouts:
             _tables(spark, suite, folder, layout)
-            _measure(spark, suite, layout, {n: texts[n] for n in queries or texts}, warm, rounds)
+            some = {n: texts[n] for n in queries or texts}
+            _measure(spark, suite, layout, some, warm, rounds, off, given=given)
 
 
 def generate(suite: Suite, scale: float, folder: Path, files: int) -> dict[int, str]:
@@ -194,27 +200,37 @@ class Run:
 
     rows: list[Row]
     facts: Sequence[Read]
+    broadcasts: int
 
 
 def _measure(
-    spark: SparkSession, suite: Suite, layout: str, texts: dict[int, str], warm: int, rounds: int
+    spark: SparkSession,
+    suite: Suite,
+    layout: str,
+    texts: dict[int, str],
+    warm: int,
+    rounds: int,
+    off: Sequence[str],
+    *,
+    given: bool,
 ) -> None:
     lines, other, filled = [], [], 0
-    everything = {arm: [0.0] * rounds for arm in ARMS}
+    everything = {arm: [0.0] * rounds for arm in (ARMS if given else ARMS[:2])}
     first = dict.fromkeys(ARMS[:2], 0.0)
     for number, text in tqdm(texts.items(), unit="query", desc=layout, disable=None):
         last: dict[str, list[Run]] = {}
         arms: dict[str, Callable[[], object]] = {
-            arm: partial(_run, spark, layout, text, arm, last) for arm in first
+            arm: partial(_run, spark, layout, text, arm, last, off) for arm in first
         }
         # What is new pays for what both need, compiled code above all: each in turn is the first.
         turned = dict(sorted(arms.items(), reverse=number % 2 == 0))
         for arm, (took, *_) in interleaved(turned, rounds=warm, warm=0).items():
             first[arm] += took
-        given = _given(spark, suite, text)
-        arms["given"] = partial(_run, spark, layout, given, "given", last)
+        if given:
+            listed = _given(spark, suite, text)
+            arms["given"] = partial(_run, spark, layout, listed, "given", last, ("enabled",))
         seconds = interleaved(arms, rounds=rounds, warm=1)
-        if any(not _equal(last[arm], last["without"]) for arm in ARMS):
+        if any(not _equal(last[arm], last["without"]) for arm in arms):
             other.append(f"q{number}")
         filled += any(run.rows for run in last["with"])
         for arm, spent in seconds.items():
@@ -228,10 +244,11 @@ def _measure(
         with_rows=filled,
         rounds=f"{rounds} after {warm + 1}",
         index=KINDS.format("each join column"),
+        without=", ".join(off),
     )
-    lines.append(("all", "", "", "", *_times(everything)))
-    arms_head = ("s", "without", "given", "with/without", "with/given")
-    table(("query", "files", "rows joined", "MB", *arms_head), lines)
+    lines.append(("all", "", "", "", "", *_times(everything)))
+    head = ("query", "files", "rows joined", "MB", "broadcasts", "s", "without", "with/without")
+    table((*head, "given", "with/given") if given else head, lines)
     one, another = first["with"], first["without"]
     print(f"  first runs of all: {one:.1f} s, without {another:.1f} s, ratio {one / another:.2f}")
     if other:
@@ -242,25 +259,39 @@ def _equal(some: list[Run], others: list[Run]) -> bool:
     return all(same(a.rows, b.rows) for a, b in zip(some, others, strict=True))
 
 
-def _run(spark: SparkSession, layout: str, text: str, arm: str, last: dict[str, list[Run]]) -> None:
+def _run(
+    spark: SparkSession,
+    layout: str,
+    text: str,
+    arm: str,
+    last: dict[str, list[Run]],
+    off: Sequence[str],
+) -> None:
     last[arm] = []
-    for df, rows in _answers(spark, text, arm == "with"):
+    for df, rows in _answers(spark, text, () if arm == "with" else off):
         facts = [read for read in reads(df) if f"/{layout}/" in read.location]
-        last[arm].append(Run(rows, facts))
+        last[arm].append(Run(rows, facts, broadcasts(df)))
 
 
-def _answers(spark: SparkSession, text: str, skips: bool) -> Iterator[tuple[DataFrame, list[Row]]]:
-    """Run a query; some have two statements."""
-    spark.conf.set("spark.skipping.enabled", str(skips).lower())
-    for statement in filter(None, map(str.strip, text.split(";"))):
-        df = spark.sql(statement)
-        yield df, df.collect()
+def _answers(
+    spark: SparkSession, text: str, off: Sequence[str]
+) -> Iterator[tuple[DataFrame, list[Row]]]:
+    """Run a query, with some settings turned off; some have two statements."""
+    for name in off:
+        spark.conf.set(f"spark.skipping.{name}", "false")
+    try:
+        for statement in filter(None, map(str.strip, text.split(";"))):
+            df = spark.sql(statement)
+            yield df, df.collect()
+    finally:
+        for name in off:
+            spark.conf.unset(f"spark.skipping.{name}")
 
 
 def _given(spark: SparkSession, suite: Suite, text: str) -> str:
     """The query on the files that it opens: of a fact that is read twice, on those of both."""
     paths: dict[str, set[str]] = {}
-    for df, _ in _answers(spark, text, True):
+    for df, _ in _answers(spark, text, ()):
         for location, found in opened(df).items():
             paths.setdefault(Path(location).name, set()).update(found)
     for fact in suite.facts:
@@ -284,18 +315,17 @@ def _counts(last: dict[str, list[Run]]) -> tuple[str, ...]:
         both(lambda read: read.files, "{:,} of {:,}"),
         both(lambda read: read.joined, "{:,} of {:,}"),
         both(lambda read: read.bytes / 1e6, "{:,.0f} of {:,.0f}"),
+        " of ".join(str(sum(r.broadcasts for r in last[arm])) for arm in ("with", "without")),
     )
 
 
 def _times(seconds: dict[str, Sequence[float]] | dict[str, list[float]]) -> tuple[str, ...]:
     spent: dict[str, Timing] = dict(seconds)
-    return (
-        f"{median(spent['with']):.2f}",
-        f"{median(spent['without']):.2f}",
-        f"{median(spent['given']):.2f}",
-        ratio(spent["with"], spent["without"]),
-        ratio(spent["with"], spent["given"]),
-    )
+    times = [f"{median(spent[arm]):.2f}" for arm in ARMS[:2]]
+    times.append(ratio(spent["with"], spent["without"]))
+    if "given" in spent:
+        times += [f"{median(spent['given']):.2f}", ratio(spent["with"], spent["given"])]
+    return tuple(times)
 
 
 def same(some: list[Row], others: list[Row]) -> bool:
@@ -330,5 +360,7 @@ if __name__ == "__main__":
     parser.add_argument("--files", type=int, default=200, help="of each fact")
     parser.add_argument("--warm", type=int, default=3, help="rounds before those that count")
     parser.add_argument("--rounds", type=int, default=9)
-    given = vars(parser.parse_args())
-    main(SUITES[given.pop("suite")], **given)
+    parser.add_argument("--off", nargs="+", default=("enabled",), help="of the other arm")
+    parser.add_argument("--given", action=argparse.BooleanOptionalAction, default=True)
+    options = vars(parser.parse_args())
+    main(SUITES[options.pop("suite")], **options)
