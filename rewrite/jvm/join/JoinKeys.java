@@ -89,6 +89,36 @@ sealed interface JoinKeys {
   }
 
   /**
+   * Keys of several columns; a row of the pruning side needs one: `f.a = d.a OR f.b = d.b`.
+   *
+   * <p>The keys are rows, and the filter is `true OR dynamicpruning(row(a, b) IN rows)`: evaluated
+   * literally, it drops no row. FilePruningRule takes the columns one by one.
+   */
+  record OperandKeys(Expression key) implements JoinKeys {
+    OperandKeys(List<Expression> keys) {
+      this(TupleRow.operands(keys));
+    }
+
+    @Override public List<Expression> expressions() {
+      return List.of(key);
+    }
+
+    @Override public int index() {
+      return 0;
+    }
+
+    @Override public Expression createFilter(
+        Expression pruningKey, LogicalPlan plan, ExprId id, boolean onlyInBroadcast) {
+      return Conditions.setAside(
+          JoinKeys.super.createFilter(pruningKey, plan, id, onlyInBroadcast));
+    }
+
+    @Override public JoinKeys ofPart() {
+      return this;
+    }
+  }
+
+  /**
    * Ranges that have a column of the pruning side: `f.ts BETWEEN d.first AND d.last`.
    *
    * <p>The keys are pairs of ends, and the filter is `true OR dynamicpruning((c, c) IN pairs)`:

@@ -356,7 +356,7 @@ record KeyPushdown(
     // condition rarely has fewer keys. Ranges would join each row with each.
     if (keys.isEmpty() || !Selectivity.isSelective(side.plan())
         || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RangeKeys
-        || side.hops() == MAX_HOPS) {
+        || side.keys() instanceof JoinKeys.OperandKeys || side.hops() == MAX_HOPS) {
       return result;
     }
     // It has no benefit: in a star each dimension is joined with the complete fact below it.
