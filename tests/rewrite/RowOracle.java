@@ -24,6 +24,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.KeyForms;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.Conditions;
@@ -31,11 +32,14 @@ import rewrite.jvm.predicate.ExpressionText;
 import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
 import rewrite.jvm.source.BoundRule;
 
 /** Evaluates conditions on rows one by one, as Spark does, beside what is asked of an index. */
 public final class RowOracle implements ColumnResolver {
+  private static final Object FAILED = "a failure";
+
   private final List rows;
   private final List names;
 
@@ -186,10 +190,11 @@ public final class RowOracle implements ColumnResolver {
       Object outcome = null;
       try {
         outcome = function.eval((InternalRow) rows.get(i));
+        if (outcome != null) distinct.add(outcome);
       } catch (Exception failed) {
+        outcome = FAILED;
       }
       outcomes.add(outcome);
-      if (outcome != null) distinct.add(outcome);
     }
     Random draw = new Random(seed);
     List shuffled = new ArrayList(distinct);
@@ -220,7 +225,8 @@ public final class RowOracle implements ColumnResolver {
     }
     for (int i = 0; i < rows.size(); i++) {
       Object outcome = outcomes.get(i);
-      if (outcome == null || !isOne(outcome, legal, areRanges, open, order)) continue;
+      if (outcome == null) continue;
+      if (outcome != FAILED && !isOne(outcome, legal, areRanges, open, order)) continue;
       Object value = column.eval((InternalRow) rows.get(i));
       boolean kept = false;
       for (int k = 0; values != null && k < values.size(); k++) {
@@ -233,6 +239,53 @@ public final class RowOracle implements ColumnResolver {
       if (!kept) return e + " = " + outcome + " of " + value + " with keys " + legal;
     }
     return Integer.valueOf(rows.size());
+  }
+
+  /**
+   * Takes some outcomes of an expression for keys of a join. Gives their forms, and of each row `t` if
+   * its outcome is one of them, `f` if it is not, `e` if the expression fails on it; null: there are
+   * no keys.
+   */
+  public Object[] drawKeys(Expression e, long seed) {
+    Expression bound = bound(e);
+    scala.math.Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(e.dataType());
+    List outcomes = new ArrayList();
+    Set distinct = new TreeSet(order);
+    for (int i = 0; i < rows.size(); i++) {
+      Object outcome;
+      try {
+        outcome = bound.eval((InternalRow) rows.get(i));
+        if (outcome != null) distinct.add(outcome);
+      } catch (Exception error) {
+        outcome = FAILED;
+      }
+      outcomes.add(outcome);
+    }
+    Random draw = new Random(seed);
+    List keys = new ArrayList(distinct);
+    Collections.shuffle(keys, draw);
+    if (keys.isEmpty()) return null;
+    keys = new ArrayList(keys.subList(0, 1 + draw.nextInt(Math.min(keys.size(), 12))));
+    StringBuilder marks = new StringBuilder();
+    for (int i = 0; i < rows.size(); i++) {
+      Object outcome = outcomes.get(i);
+      boolean isKey =
+          outcome != null && outcome != FAILED && isOne(outcome, keys, false, 0, order);
+      marks.append(outcome == FAILED ? 'e' : isKey ? 't' : 'f');
+    }
+    return new Object[] {KeyForms.of(e, keys, "s"), marks.toString()};
+  }
+
+  /** The question for keys, as a command puts it for each operand of an OR. */
+  public byte[] keysQuestion(KeyForms forms, Set expressions) {
+    IndexedColumns columns = new IndexedColumns(this, expressions);
+    List sets = new ArrayList();
+    KeyValues given = forms.original();
+    if (given != null && columns.identity(given.column()) != null) sets.add(given);
+    if (sets.isEmpty() || columns.identity(forms.ofColumn().column()) != null) {
+      sets.add(forms.ofColumn());
+    }
+    return PredicateEncoder.request("t", columns, new ArrayList(), sets, new ArrayList());
   }
 
   private static boolean isOne(
