@@ -355,8 +355,8 @@ record KeyPushdown(
     // Rows of a non-repeatable side would have to come from the one join, and a bridge without a
     // condition rarely has fewer keys. Ranges would join each row with each.
     if (keys.isEmpty() || !Selectivity.isSelective(side.plan())
-        || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RangeKeys
-        || side.keys() instanceof JoinKeys.OperandKeys || side.hops() == MAX_HOPS) {
+        || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RowKeys
+        || side.hops() == MAX_HOPS) {
       return result;
     }
     // It has no benefit: in a star each dimension is joined with the complete fact below it.
