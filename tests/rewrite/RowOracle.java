@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
@@ -34,6 +35,7 @@ import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.BoundRule;
 
 /** Evaluates conditions on rows one by one, as Spark does, beside what is asked of an index. */
@@ -192,7 +194,7 @@ public final class RowOracle implements ColumnResolver {
         outcome = function.eval((InternalRow) rows.get(i));
         if (outcome != null) distinct.add(outcome);
       } catch (Exception failed) {
-        outcome = FAILED;
+        outcome = isTime(e.dataType()) ? null : FAILED;
       }
       outcomes.add(outcome);
     }
@@ -256,8 +258,8 @@ public final class RowOracle implements ColumnResolver {
       try {
         outcome = bound.eval((InternalRow) rows.get(i));
         if (outcome != null) distinct.add(outcome);
-      } catch (Exception error) {
-        outcome = FAILED;
+      } catch (Exception failed) {
+        outcome = isTime(e.dataType()) ? null : FAILED;
       }
       outcomes.add(outcome);
     }
@@ -286,6 +288,12 @@ public final class RowOracle implements ColumnResolver {
       sets.add(forms.ofColumn());
     }
     return PredicateEncoder.request("t", columns, new ArrayList(), sets, new ArrayList());
+  }
+
+  /** Days and times that Spark has no number for are not looked for: they are long past the year
+      200,000. */
+  private static boolean isTime(DataType type) {
+    return ValueTypes.isCounted(type) && !(type instanceof IntegralType);
   }
 
   private static boolean isOne(
