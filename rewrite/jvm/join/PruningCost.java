@@ -219,6 +219,7 @@ final class PruningCost {
   private String shape(FilteringSide side, int copies) {
     String revision = isIndexed(side) ? context.client().revision(source.table()) : "statistics";
     String keys = operands.isEmpty() ? Conditions.shape(key) : TupleRow.shape(key);
-    return source.table() + "\n" + revision + "\n" + keys + "\n" + PlanNames.shape(side.plan()) + "\n" + copies;
+    return source.table() + "\n" + revision + "\n" + keys + "\n" + PlanNames.shape(side.plan())
+        + "\n" + copies;
   }
 }
