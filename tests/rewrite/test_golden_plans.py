@@ -47,6 +47,10 @@ SHAPES = {
     " ON f.k BETWEEN d.k AND d.g",
     "a key with a default": f"SELECT f.id FROM f JOIN {D} d ON coalesce(f.k, 0) = d.k",
     "a constant": "SELECT f.id FROM f JOIN (SELECT 5 AS k) d ON f.k = d.k",
+    "a side that must not run twice, and is shuffled": (
+        "SELECT /*+ MERGE(f, d) */ f.id FROM f"
+        " JOIN (SELECT explode(array(k, g)) AS k FROM d WHERE g = 3) d ON f.k = d.k"
+    ),
     "a preserved side": f"SELECT f.id FROM f LEFT JOIN {D} d ON f.k = d.k",
 }
 

@@ -31,7 +31,7 @@ from tests.rewrite.differential import (
 )
 from tests.rewrite.spark_suite import without_cheap
 
-pytestmark = pytest.mark.nightly
+nightly = pytest.mark.nightly
 
 FILES = 12
 FACT = f"""SELECT id, int(id % 120) AS k, repeat(sha2(string(id), 512), 40) AS pad,
@@ -208,12 +208,15 @@ JOINS = {
 }
 
 
-def choose_joins() -> Iterator[tuple[str, str]]:
+OFTEN = {"rows", "code", "groups of an RDD"}
+
+
+def choose_joins() -> Iterator[object]:
     """Each form in an inner join and in one of the others."""
     others = [join for join in JOINS if join != "inner"]
     for n, name in enumerate(FORMS):
-        yield name, "inner"
-        yield name, others[(n + 3) % len(others)]
+        yield pytest.param(name, "inner", marks=() if name in OFTEN else nightly)
+        yield pytest.param(name, others[(n + 3) % len(others)], marks=nightly)
 
 
 @pytest.mark.parametrize(("name", "join"), list(choose_joins()))
@@ -234,6 +237,7 @@ def test_shared_exchanges_open_the_files_with_a_partner(
     assert counter.rows.value == 2 * form.seen, str(found.explained)
 
 
+@nightly
 @pytest.mark.parametrize("join", ["inner", "semi"])
 def test_shared_exchanges_of_a_broadcast(spark: SparkSession, join: str) -> None:
     counter = Counter(spark)
@@ -248,7 +252,15 @@ def test_shared_exchanges_of_a_broadcast(spark: SparkSession, join: str) -> None
 
 
 @pytest.mark.parametrize("rows", [FEW, [(1000, 1)]], ids=["partners", "none"])
-@pytest.mark.parametrize("join", ["inner", "left outer", "right outer", "anti"])
+@pytest.mark.parametrize(
+    "join",
+    [
+        "inner",
+        pytest.param("left outer", marks=nightly),
+        pytest.param("right outer", marks=nightly),
+        "anti",
+    ],
+)
 def test_shared_exchanges_of_a_join_that_becomes_a_broadcast(
     spark: SparkSession, join: str, rows: Rows
 ) -> None:
@@ -265,6 +277,7 @@ def test_shared_exchanges_of_a_join_that_becomes_a_broadcast(
     assert counter.rows.value == 2 * len(rows)
 
 
+@nightly
 def test_shared_exchanges_below_ties(spark: SparkSession) -> None:
     """Each task keeps one row before the shuffle, and any of these may be the first one: both are
     keys. The window itself does not run for them."""
@@ -283,6 +296,7 @@ def test_shared_exchanges_below_ties(spark: SparkSession) -> None:
     assert (scan.opened, [keys.keys for keys in scan.keys]) == (2, [2]), str(scan)
 
 
+@nightly
 def test_shared_exchanges_that_take_long(spark: SparkSession) -> None:
     """A scan that has waited long enough reads all files, and the rows are computed once."""
     counter = Counter(spark)
@@ -336,6 +350,7 @@ TWICE: dict[str, Callable[[SparkSession, DataFrame], DataFrame]] = {
 }
 
 
+@nightly
 @pytest.mark.parametrize("name", TWICE)
 def test_shared_exchanges_of_rows_of_chance(spark: SparkSession, name: str) -> None:
     """Rows that differ each time they are computed: those that the join reads find partners."""
@@ -360,6 +375,7 @@ REFUSED = {
 }
 
 
+@nightly
 @pytest.mark.parametrize("name", REFUSED)
 def test_shared_exchanges_that_spark_does_not_share(spark: SparkSession, name: str) -> None:
     conf, why = REFUSED[name]
@@ -374,12 +390,14 @@ def test_shared_exchanges_that_spark_does_not_share(spark: SparkSession, name: s
     assert counter.rows.value == 2 * len(FEW)
 
 
+@nightly
 def test_shared_exchanges_that_begin_later(spark: SparkSession) -> None:
     """A query with a subquery, and rows that are cached: the scan does not wait for them."""
     counter = Counter(spark)
     later = "id < (SELECT 1000 + count(*) FROM dims)"
     cached = counter.rdd(spark, FEW).cache()
-    for frame, condition, times in ((counter.rdd(spark, FEW), later, 2), (cached, "id < 1000", 1)):
+    rows = counter.rdd(spark, FEW).where("v > -8")  # a shape of its own
+    for frame, condition, times in ((rows, later, 2), (cached, "id < 1000", 1)):
         before = counter.rows.value
 
         def query(
@@ -405,6 +423,7 @@ def test_shared_exchanges_that_begin_later(spark: SparkSession) -> None:
     assert counter.rows.value - before == 2 * FORMS["code"].seen
 
 
+@nightly
 def test_shared_exchanges_of_both_sides(spark: SparkSession) -> None:
     """Only one side of a join waits for the other one, and never for itself."""
     counter = Counter(spark)

@@ -33,6 +33,9 @@ public final class IndexClient {
   /** Why a scan without conditions needs no lookup. */
   public static final String NO_CONDITION = "no condition of the query reached this scan";
 
+  /** How long all scans of a query wait for shuffles that it computes anyway. */
+  public static final double SHARING_SECONDS = 30;
+
   private static final double LOADING = 60; // seconds to load files in the background
   private static final double WRITING = 10; // seconds for a condition or a section of a page
   private static final long PAUSE = 200; // milliseconds, while Python itself loads the files
@@ -46,6 +49,7 @@ public final class IndexClient {
   private final SessionSettings settings;
   private final Budgets budgets = new Budgets();
   private final Budgets patience = new Budgets();
+  private final Budgets sharing = new Budgets();
   private final ConcurrentHashMap<String, Indexes> indexes = new ConcurrentHashMap<>();
   private final AtomicLong plans = new AtomicLong();
   private volatile boolean isAttached;
@@ -88,6 +92,7 @@ public final class IndexClient {
     plans.incrementAndGet();
     budgets.beginPlan();
     patience.beginPlan();
+    sharing.beginPlan();
   }
 
   /** Begins the lookups of another plan, before the plan rule runs. */
@@ -192,6 +197,12 @@ public final class IndexClient {
       broadcast. */
   public Budget patience() {
     return patience.current(SkippingConf.patience());
+  }
+
+  /** Returns how long the current query may still wait for shuffles that it computes anyway.
+      Meanwhile adaptive execution begins nothing else. */
+  public Budget sharing() {
+    return sharing.current(SHARING_SECONDS);
   }
 
   /** Returns the maximum bytes of keys that one dimension may have; unlimited if not above zero. */

@@ -1,6 +1,7 @@
 package rewrite.jvm.join;
 
 import java.util.List;
+import org.apache.spark.rdd.DeterministicLevel;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.JoinHint$;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.columnar.InMemoryRelation;
 import org.apache.spark.sql.internal.SQLConf$;
 import org.apache.spark.sql.internal.SQLConf;
@@ -61,12 +63,18 @@ record FilteringSide(
   }
 
   /** Whether keys may come from a shuffle of the query: adaptive execution computes equal exchanges
-      once. One above a join or a cache begins later than the scan that would wait for it. */
+      once. One above a join or a cache begins later than the scan that would wait for it. Rows of an
+      RDD must be the same if Spark loses the shuffle. */
   boolean canBeShuffled() {
     SQLConf conf = SQLConf$.MODULE$.get();
     return keys instanceof JoinKeys.EqualKeys && !plan.isStreaming()
         && conf.adaptiveExecutionEnabled() && conf.exchangeReuseEnabled()
-        && !plan.exists(node -> node instanceof Join || node instanceof InMemoryRelation);
+        && !plan.exists(
+            node ->
+                node instanceof Join || node instanceof InMemoryRelation
+                    || node instanceof LogicalRDD rows
+                        && !rows.rdd().outputDeterministicLevel()
+                            .equals(DeterministicLevel.DETERMINATE()));
   }
 
   /** Return why its keys cannot be collected, or null. */

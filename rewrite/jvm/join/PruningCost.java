@@ -105,8 +105,10 @@ final class PruningCost {
     if (nonRepeatable != null && isPartition()) {
       return "the dimension has " + nonRepeatable + ", and partitions get their keys first";
     }
-    if (!fromShuffle(side) && isOnlyShuffled(side)) {
-      return rejectReread(side, nonRepeatable);
+    if (isOnlyShuffled(side)) {
+      String rejected =
+          fromShuffle(side) ? rejectShuffle(side) : rejectReread(side, nonRepeatable);
+      if (rejected != null) return rejected;
     }
     return rejectReasonOfFeedback(side, copies);
   }
@@ -129,6 +131,16 @@ final class PruningCost {
   private boolean isIndexed(FilteringSide side) {
     return statistics.isIndexed(source, column, side.columns())
         || operands.stream().anyMatch(each -> each.isIndexed(side));
+  }
+
+  /** Return why not to read the shuffle of a side once more, or null. */
+  private String rejectShuffle(FilteringSide side) {
+    LogicalPlan plan = side.plan();
+    if (SideCost.isIgnored || PlanSize.isUnknown(plan)) return null;
+    return PlanSize.bytes(plan).compareTo(BigInteger.valueOf(benefit())) <= 0
+        ? null
+        : "reading the shuffle of " + side.name() + " once more (" + PlanSize.bytes(plan)
+            + " bytes) may cost more than it saves of " + benefit() + " bytes";
   }
 
   private String rejectReread(FilteringSide side, String nonRepeatable) {

@@ -3,11 +3,11 @@ package rewrite.jvm.keys;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.CreateNamedStruct;
@@ -35,9 +35,6 @@ import rewrite.jvm.predicate.PredicateEncoder;
 public final class JoinKeySet implements KeyValues {
   private static final String NOT_COLLECTED = "Spark did not collect them";
 
-  /** How long a scan waits for the shuffle of a side with an unknown number of rows. */
-  private static final long UNKNOWN_SECONDS = 30;
-
   /** What a key is: a value of one column, the two ends of a range, a row of several columns, or a
       row of columns that OR joins. */
   private enum Form { VALUE, RANGE, TUPLE, OPERANDS }
@@ -52,6 +49,7 @@ public final class JoinKeySet implements KeyValues {
   private String reason = "collected when the query runs";
   private double seconds;
   private boolean hasFailed;
+  private boolean isRefused;
   private boolean keepsRows;
   private KeyCollection collection;
 
@@ -207,6 +205,11 @@ public final class JoinKeySet implements KeyValues {
     return hasFailed;
   }
 
+  /** Whether the query cannot provide the keys, as it was planned. */
+  public boolean isRefused() {
+    return isRefused;
+  }
+
   public double seconds() {
     return seconds;
   }
@@ -263,11 +266,17 @@ public final class JoinKeySet implements KeyValues {
   /**
    * Collect the keys of several joins at once.
    *
-   * <p>All scans of a query together wait at most `spark.sql.broadcastTimeout`. If the query is
-   * cancelled, this throws what Spark throws, and ends what runs.
+   * <p>All scans of a query together wait at most `spark.sql.broadcastTimeout`, and SHARING_SECONDS
+   * of it for shuffles that the query computes anyway. If the query is cancelled, this throws what
+   * Spark throws, and ends what runs.
    */
   public static void collect(List<JoinKeySet> sets, Composites composites, IndexClient client) {
-    List<JoinKeySet> running = sets.stream().filter(set -> set.filter != null).toList();
+    // The shuffles of the query last: they go on while the scan waits for other keys.
+    List<JoinKeySet> running =
+        sets.stream()
+            .filter(set -> set.filter != null)
+            .sorted(Comparator.comparing(JoinKeySet::isOnlyShuffled))
+            .toList();
     Budget patience = client.patience();
     boolean isComplete = false;
     patience.begin();
@@ -277,13 +286,15 @@ public final class JoinKeySet implements KeyValues {
             new KeyCollection(set.filter, set.maxKeys(composites), set.onlyShared(), client);
       }
       for (JoinKeySet set : running) {
-        set.await(patience);
+        set.await(patience, client.sharing());
       }
       isComplete = true;
     } finally {
       patience.end();
       for (JoinKeySet set : running) {
-        if (set.collection != null) set.collection.stop(!isComplete);
+        if (set.collection == null) continue;
+        set.collection.stop(!isComplete);
+        set.collection.restart();
       }
     }
   }
@@ -294,23 +305,33 @@ public final class JoinKeySet implements KeyValues {
     return areAny ? Integer.MAX_VALUE : PredicateEncoder.FEW_TUPLES;
   }
 
-  private void await(Budget patience) {
+  /** Whether the keys come only from a shuffle that the query computes anyway. */
+  private boolean isOnlyShuffled() {
+    return source.isOnlyShared() && isShuffle() && !isBroadcast();
+  }
+
+  private void await(Budget patience, Budget sharing) {
+    boolean isShort = isOnlyShuffled();
+    if (isShort) sharing.begin();
     long limit = patience.remaining();
-    long unknown = TimeUnit.SECONDS.toNanos(UNKNOWN_SECONDS);
-    boolean isShort = source.isOnlyShared() && source.isOfUnknownSize() && unknown < limit;
+    long shared = isShort ? sharing.remaining() : limit;
     try {
       hasFailed = true;
-      KeyCollection.Result result = collection.await(isShort ? unknown : limit);
+      KeyCollection.Result result = collection.await(Math.min(limit, shared));
       hasFailed = result.isFailure();
+      isRefused = result.keys() == null && !hasFailed;
       reason = result.reason();
       if (result.keys() != null) store(result.keys());
     } catch (TimeoutException late) {
       reason =
           "collecting took longer than "
-              + (isShort ? UNKNOWN_SECONDS + " s" : "spark.sql.broadcastTimeout");
+              + (shared < limit
+                  ? (int) IndexClient.SHARING_SECONDS + " s" : "spark.sql.broadcastTimeout");
     } catch (Throwable failure) {
       Failures.passOn(failure);
       reason = "collecting failed: " + Failures.describe(failure);
+    } finally {
+      if (isShort) sharing.end();
     }
     seconds = collection.seconds();
   }

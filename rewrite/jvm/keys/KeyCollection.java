@@ -24,7 +24,8 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
 
   private static final String TOO_MANY_TUPLES = "there are many tuples";
 
-  /** Keys, or the reason why they are unavailable; `isFailure` if collecting them failed. */
+  /** Keys, or the reason why they are unavailable; `isFailure` if collecting them failed. Otherwise the
+      query cannot provide them. */
   record Result(Collection<Object> keys, String reason, boolean isFailure) {}
 
   private final InSubqueryExec filter;
@@ -39,6 +40,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
   private Thread thread;
   private boolean isStopped;
   private volatile boolean isShared;
+  private volatile SharedShuffle shuffle;
 
   /** Begin to collect at most `maxKeys` keys. They come only from a broadcast or a shuffle of
       the query if `onlyShared` is not null: what the dimension has that must not run again. */
@@ -111,6 +113,13 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
     session.sparkContext().cancelJobsWithTag(tag);
   }
 
+  /** Let the query read the shuffle of the keys, and no other one, however collecting them ended. Called
+      on the thread that plans the query. */
+  void restart() {
+    SharedShuffle found = shuffle;
+    if (found != null) found.restart();
+  }
+
   /** Return the keys, unless there are more than fit, which is known before all are fetched. */
   private Result compute() {
     DataType type = filter.child().dataType();
@@ -129,6 +138,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
     // Two scans must not begin the same shuffle at once: it would run twice.
     synchronized (shared.form()) {
       if (!choose(true)) return null;
+      shuffle = shared;
       shared.unite();
       Collection<Object> keys;
       try {
@@ -140,7 +150,7 @@ final class KeyCollection extends scala.runtime.AbstractFunction0<KeyCollection.
       boolean isUnited = shared.restart() && (!isOnlyShared || shared.isDeterminate());
       return isUnited || !isOnlyShared
           ? result(keys)
-          : new Result(null, "Spark may compute other rows if it loses the shuffle", true);
+          : new Result(null, "Spark may compute other rows if it loses the shuffle", false);
     }
   }
 

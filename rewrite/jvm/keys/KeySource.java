@@ -1,7 +1,6 @@
 package rewrite.jvm.keys;
 
 import java.lang.ref.WeakReference;
-import java.math.BigInteger;
 import java.util.List;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker$;
@@ -48,11 +47,6 @@ public record KeySource(
     return new KeySource(
         name, shape + "\ntuples", overhead, copies, nonRepeatableReason, join, isBroadcast,
         isOnlyShared, alsoNeeded, query);
-  }
-
-  /** Whether Spark cannot estimate how many rows the filtering side has. */
-  boolean isOfUnknownSize() {
-    return !overhead.isEmpty() && new BigInteger(overhead).bitLength() >= Long.SIZE - 1;
   }
 
   /** Whether JoinPruningRule registered it. */

@@ -19,12 +19,14 @@ import rewrite.jvm.bridge.RecentMap;
  * <p>Python stores how often the last lookups of a shape pruned too little. The first query of
  * another driver tries nevertheless; if that prunes too little again, the pauses go on from there.
  *
- * <p>A shape that pruned too little is not used in the next query, then in the next three, then
- * seven, at last in ten: data and conditions change. If keys split what Spark reads once, a try may
- * cost as much as the query: then the pauses are seven, fifteen, at last forty. If the keys could
- * not be collected, the shape is not used for ten times as long as that took.
+ * <p>A shape that pruned too little, or whose query could not provide the keys, is not used in the
+ * next query, then in the next three, then seven, at last in ten: data and conditions change. If
+ * keys split what Spark reads once, a try may cost as much as the query: then the pauses are seven,
+ * fifteen, at last forty. If the keys could not be collected, the shape is not used for ten times as
+ * long as that took.
  */
 public final class PruningFeedback {
+  private static final String NOT_COLLECTED = "keys were not collected lately: ";
   private static final int MAX_PAUSE = 10;
   private static final int MAX_PAUSE_OF_COPIES = 40;
   private static final double PAUSE_AFTER_FAILURE = 10;
@@ -52,7 +54,7 @@ public final class PruningFeedback {
     if (outcome == null) return null;
     boolean failed = outcome.failure != null && outcome.failureOverhead.equals(overhead);
     if (failed && System.nanoTime() - outcome.failureEnds < 0) {
-      return "keys were not collected lately: " + outcome.failure;
+      return NOT_COLLECTED + outcome.failure;
     }
     if (outcome.useless == 0) return null;
     QueryPlanningTracker query = KeySource.currentQuery();
@@ -61,6 +63,7 @@ public final class PruningFeedback {
       outcome.rejected++;
     }
     if (outcome.rejected > outcome.pause(copies)) return null;
+    if (outcome.refusal != null) return NOT_COLLECTED + outcome.refusal;
     return "keys of this shape saved less than " + (int) (100 * minBenefit(copies))
         + " % of the files lately"
         + (copies == 1 ? "" : ", which Spark reads once for " + copies + " parts of the query");
@@ -72,7 +75,16 @@ public final class PruningFeedback {
   }
 
   /** Record the fraction of the files, from 0 to 1, that the keys of a source pruned. */
-  public synchronized void recordBenefit(KeySource source, double fraction) {
+  public void recordBenefit(KeySource source, double fraction) {
+    record(source, fraction, null);
+  }
+
+  /** Record why the query of a source could not provide its keys. */
+  public void recordRefusal(KeySource source, String reason) {
+    record(source, 0, reason);
+  }
+
+  private synchronized void record(KeySource source, double fraction, String refusal) {
     if (!source.isRegistered()) return;
     Outcome outcome = findOrAdd(source.shape());
     if (fraction >= minBenefit(source.copies())) {
@@ -80,6 +92,7 @@ public final class PruningFeedback {
     } else if (outcome.isOtherQuery(source.query().get())) { // each part of a query reports
       outcome.useless++;
     }
+    outcome.refusal = refusal;
     outcome.isMeasured = true;
     outcome.lastUse = source.query();
     outcome.rejected = 0;
@@ -148,6 +161,7 @@ public final class PruningFeedback {
     private int useless;
     private int rejected;
     private boolean isMeasured;
+    private String refusal;
     private String failure;
     private String failureOverhead;
     private long failureEnds;

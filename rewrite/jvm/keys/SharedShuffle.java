@@ -9,6 +9,8 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Command;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.ExecSubqueryExpression;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.UnionExec;
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
@@ -128,13 +130,16 @@ record SharedShuffle(AdaptiveSparkPlanExec plan, SparkPlan form) {
     return ScalaInterop.findFirst(query.children(), child -> findExchange(child, plan));
   }
 
-  /** Whether a query writes, or is part of a command. If Spark loses the shuffle, and rows differ when
-      they are computed again, the command would write them without their partners. */
+  /** Whether a query writes, or is part of a command, or a cache. If Spark loses the shuffle, and rows
+      differ when they are computed again, they would be kept without their partners. */
   private static boolean isOfCommand(AdaptiveSparkPlanExec query) {
     SparkContext context = query.context().session().sparkContext();
+    String id = context.getLocalProperty("spark.sql.execution.id");
     String root = context.getLocalProperty("spark.sql.execution.root.id");
-    return query.context().qe().analyzed() instanceof Command
-        || root != null && !root.equals(context.getLocalProperty("spark.sql.execution.id"));
+    QueryExecution execution = query.context().qe();
+    return execution.analyzed() instanceof Command
+        || id == null || root != null && !root.equals(id)
+        || SQLExecution.getQueryExecution(Long.parseLong(id)) != execution;
   }
 
   /** Whether a query computes an exchange as it is now planned, and has some columns only from it. */

@@ -258,6 +258,7 @@ public final class ScanPruning {
   /** Records what a set of keys pruned alone. */
   private void addFeedback(JoinKeySet set, FileCounter counter) {
     if (set.hasFailed()) feedback.recordFailure(set.source(), set.reason(), set.seconds());
+    if (set.isRefused()) feedback.recordRefusal(set.source(), set.reason());
     if (!set.isAvailable() || counter.total() == 0) return;
     feedback.recordBenefit(set.source(), (double) counter.most(set.dimension()) / counter.total());
   }
