@@ -154,9 +154,9 @@ class Tables:
                   " SELECT * FROM news WHERE region = 'eu' AND a > 5")  # fmt: skip
         spark.sql("CREATE OR REPLACE TEMPORARY VIEW joined AS SELECT e.* FROM european e"
                   " JOIN (SELECT DISTINCT region FROM news) USING (region)")  # fmt: skip
-        self.before = {name: self._version(name) for name in ("t", "twin")}
+        self.before = {name: self.version(name) for name in ("t", "twin")}
 
-    def _version(self, table: str) -> int:
+    def version(self, table: str) -> int:
         if self.format == "delta":
             return max(row.version for row in self.spark.sql(f"DESCRIBE HISTORY {table}").collect())
         snapshots = self.spark.table(f"iceberg.default.{table}.snapshots")
@@ -254,9 +254,11 @@ def test_a_value_on_which_a_cast_fails_fails_the_command(
     spark: SparkSession, tables: Tables
 ) -> None:
     """Its file is opened, whatever the keys."""
+    before = tables.before
     for name in ("t", "twin"):
         spark.sql(f"INSERT INTO {name} (id, k) VALUES (5000000000, 7000)")
     spark.sql("REFRESH SKIPPING INDEX ON t")
+    tables.before = {name: tables.version(name) for name in before}
     statement = f"MERGE INTO {{}} t USING {S} ON CAST(t.id AS INT) = s.a {MATCHED}"
     try:
         for name in ("t", "twin"):
@@ -271,6 +273,7 @@ def test_a_value_on_which_a_cast_fails_fails_the_command(
             work = merge(spark, replace(wrapped, source=source))
             tables.compare(work, wrapped.rows, files=FILES + 1)
     finally:
+        tables.before = before
         tables.restore()
 
 

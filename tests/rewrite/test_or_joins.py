@@ -21,7 +21,8 @@ pytestmark = pytest.mark.nightly
 
 FILES = 12
 FACT = f"""SELECT id, int(id) AS k, int(59 - id) AS m, int(id) AS o, float(id) / 2 AS x,
-        string(id) AS s, IF(id % 7 = 0, NULL, int(id % 5)) AS i, repeat(md5(string(id)), 4) AS pad,
+        string(id) AS name, IF(id % 7 = 0, NULL, int(id % 5)) AS i,
+        repeat(md5(string(id)), 4) AS pad,
         int(id div 5) AS _f
     FROM range({5 * FILES})"""
 BOUNDS = {
@@ -49,8 +50,9 @@ JOINS = {
         2,
     ),
     "a value": (f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.m = 0 AND s.v = 'a'", 2),
-    "three": (f"SELECT t.id FROM f t JOIN {D} ON {EITHER} OR t.s = string(s.a + 20)", 3),
+    "three": (f"SELECT t.id FROM f t JOIN {D} ON {EITHER} OR t.name = string(s.a + 20)", 3),
     "floats": (f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.x = s.a", 3),
+    "an index and bounds": (f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.o = s.b", 2),
     "below a projection": (
         f"SELECT t.id FROM (SELECT id, k AS p, m AS q FROM f) t JOIN {D} ON t.p = s.a OR t.q = s.b",
         2,
@@ -63,7 +65,10 @@ JOINS = {
         f"SELECT t.* FROM (SELECT k, m, count(*) FROM f GROUP BY k, m) t JOIN {D} ON {EITHER}",
         2,
     ),
-    "also an equality": (f"SELECT t.id FROM f t JOIN {D} ON t.s = string(s.a) AND ({EITHER})", 1),
+    "also an equality": (
+        f"SELECT t.id FROM f t JOIN {D} ON t.name = string(s.a) AND ({EITHER})",
+        1,
+    ),
 }
 ALL = {
     "left, of the fact": f"SELECT t.id, s.v FROM f t LEFT JOIN {D} ON {EITHER}",
@@ -71,17 +76,17 @@ ALL = {
     "anti, of the fact": f"SELECT * FROM f t WHERE NOT EXISTS (SELECT 1 FROM {D} WHERE {EITHER})",
     "no equality": f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.m + s.b = 42",
     "nulls are equal": f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.m <=> s.b",
-    "a column without an index": f"SELECT t.id FROM f t JOIN {D} ON t.k = s.a OR t.i = s.b",
     "below an aggregate by one column": f"""SELECT t.* FROM
         (SELECT k, max(m) AS m FROM f GROUP BY k) t JOIN {D} ON {EITHER}""",
-    "text without case": f"""SELECT t.id FROM (SELECT id, k, s COLLATE UTF8_LCASE AS s FROM f) t
-        JOIN {D} ON t.k = s.a OR t.s = s.v COLLATE UTF8_LCASE""",
+    "text without case": f"""SELECT t.id
+        FROM (SELECT id, k, name COLLATE UTF8_LCASE AS name FROM f) t
+        JOIN {D} ON t.k = s.a OR t.name = s.v COLLATE UTF8_LCASE""",
 }
 
 
 @pytest.fixture(scope="module")
 def format(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
-    index = "k VALUE_LIST, m MIN_MAX, s VALUE_LIST, x MIN_MAX"
+    index = "k VALUE_LIST, m MIN_MAX, name VALUE_LIST, x MIN_MAX"
     with in_catalog_of(spark, request.param):
         make_table(spark, "f", FACT, index, properties=BOUNDS)
         make_table(spark, "d", DIM)
