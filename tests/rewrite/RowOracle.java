@@ -182,22 +182,11 @@ public final class RowOracle implements ColumnResolver {
   public Object keys(Expression e, long seed) {
     Inversion inversion = Inversion.of(e);
     if (inversion == null) return null;
-    Expression function = bound(e);
     Expression column = bound(inversion.column());
     scala.math.Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(e.dataType());
     scala.math.Ordering own = TypeUtils$.MODULE$.getInterpretedOrdering(column.dataType());
-    List outcomes = new ArrayList();
-    Set distinct = new TreeSet(order);
-    for (int i = 0; i < rows.size(); i++) {
-      Object outcome = null;
-      try {
-        outcome = function.eval((InternalRow) rows.get(i));
-        if (outcome != null) distinct.add(outcome);
-      } catch (Exception failed) {
-        outcome = isTime(e.dataType()) ? null : FAILED;
-      }
-      outcomes.add(outcome);
-    }
+    List outcomes = outcomesOf(e);
+    Set distinct = distinct(outcomes, order);
     Random draw = new Random(seed);
     List shuffled = new ArrayList(distinct);
     Collections.shuffle(shuffled, draw);
@@ -249,22 +238,10 @@ public final class RowOracle implements ColumnResolver {
    * no keys.
    */
   public Object[] drawKeys(Expression e, long seed) {
-    Expression bound = bound(e);
     scala.math.Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(e.dataType());
-    List outcomes = new ArrayList();
-    Set distinct = new TreeSet(order);
-    for (int i = 0; i < rows.size(); i++) {
-      Object outcome;
-      try {
-        outcome = bound.eval((InternalRow) rows.get(i));
-        if (outcome != null) distinct.add(outcome);
-      } catch (Exception failed) {
-        outcome = isTime(e.dataType()) ? null : FAILED;
-      }
-      outcomes.add(outcome);
-    }
+    List outcomes = outcomesOf(e);
     Random draw = new Random(seed);
-    List keys = new ArrayList(distinct);
+    List keys = new ArrayList(distinct(outcomes, order));
     Collections.shuffle(keys, draw);
     if (keys.isEmpty()) return null;
     keys = new ArrayList(keys.subList(0, 1 + draw.nextInt(Math.min(keys.size(), 12))));
@@ -288,6 +265,29 @@ public final class RowOracle implements ColumnResolver {
       sets.add(forms.ofColumn());
     }
     return PredicateEncoder.request("t", columns, new ArrayList(), sets, new ArrayList());
+  }
+
+  /** The outcomes of an expression on each row, as Catalyst values. */
+  private List outcomesOf(Expression e) {
+    Expression bound = bound(e);
+    List out = new ArrayList();
+    for (int i = 0; i < rows.size(); i++) {
+      try {
+        out.add(bound.eval((InternalRow) rows.get(i)));
+      } catch (Exception failed) {
+        out.add(isTime(e.dataType()) ? null : FAILED);
+      }
+    }
+    return out;
+  }
+
+  private static Set distinct(List outcomes, scala.math.Ordering order) {
+    Set out = new TreeSet(order);
+    for (int i = 0; i < outcomes.size(); i++) {
+      Object outcome = outcomes.get(i);
+      if (outcome != null && outcome != FAILED) out.add(outcome);
+    }
+    return out;
   }
 
   /** Days and times that Spark has no number for are not looked for: they are long past the year
