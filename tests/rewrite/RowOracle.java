@@ -20,10 +20,12 @@ import org.apache.spark.sql.catalyst.util.TypeUtils$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.IntegralType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import rewrite.jvm.bridge.MessageWriter;
 import rewrite.jvm.bridge.ScalaInterop;
+import rewrite.jvm.keys.KeyForms;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.ColumnResolver;
 import rewrite.jvm.predicate.Conditions;
@@ -31,11 +33,15 @@ import rewrite.jvm.predicate.ExpressionText;
 import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
 import rewrite.jvm.predicate.KeyRanges;
+import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.PredicateEncoder;
+import rewrite.jvm.predicate.ValueTypes;
 import rewrite.jvm.source.BoundRule;
 
 /** Evaluates conditions on rows one by one, as Spark does, beside what is asked of an index. */
 public final class RowOracle implements ColumnResolver {
+  private static final Object FAILED = "a failure";
+
   private final List rows;
   private final List names;
 
@@ -176,21 +182,11 @@ public final class RowOracle implements ColumnResolver {
   public Object keys(Expression e, long seed) {
     Inversion inversion = Inversion.of(e);
     if (inversion == null) return null;
-    Expression function = bound(e);
     Expression column = bound(inversion.column());
     scala.math.Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(e.dataType());
     scala.math.Ordering own = TypeUtils$.MODULE$.getInterpretedOrdering(column.dataType());
-    List outcomes = new ArrayList();
-    Set distinct = new TreeSet(order);
-    for (int i = 0; i < rows.size(); i++) {
-      Object outcome = null;
-      try {
-        outcome = function.eval((InternalRow) rows.get(i));
-      } catch (Exception failed) {
-      }
-      outcomes.add(outcome);
-      if (outcome != null) distinct.add(outcome);
-    }
+    List outcomes = outcomesOf(e);
+    Set distinct = distinct(outcomes, order);
     Random draw = new Random(seed);
     List shuffled = new ArrayList(distinct);
     Collections.shuffle(shuffled, draw);
@@ -220,7 +216,8 @@ public final class RowOracle implements ColumnResolver {
     }
     for (int i = 0; i < rows.size(); i++) {
       Object outcome = outcomes.get(i);
-      if (outcome == null || !isOne(outcome, legal, areRanges, open, order)) continue;
+      if (outcome == null) continue;
+      if (outcome != FAILED && !isOne(outcome, legal, areRanges, open, order)) continue;
       Object value = column.eval((InternalRow) rows.get(i));
       boolean kept = false;
       for (int k = 0; values != null && k < values.size(); k++) {
@@ -233,6 +230,70 @@ public final class RowOracle implements ColumnResolver {
       if (!kept) return e + " = " + outcome + " of " + value + " with keys " + legal;
     }
     return Integer.valueOf(rows.size());
+  }
+
+  /**
+   * Takes some outcomes of an expression for keys of a join. Gives their forms, and of each row `t` if
+   * its outcome is one of them, `f` if it is not, `e` if the expression fails on it; null: there are
+   * no keys.
+   */
+  public Object[] drawKeys(Expression e, long seed) {
+    scala.math.Ordering order = TypeUtils$.MODULE$.getInterpretedOrdering(e.dataType());
+    List outcomes = outcomesOf(e);
+    Random draw = new Random(seed);
+    List keys = new ArrayList(distinct(outcomes, order));
+    Collections.shuffle(keys, draw);
+    if (keys.isEmpty()) return null;
+    keys = new ArrayList(keys.subList(0, 1 + draw.nextInt(Math.min(keys.size(), 12))));
+    StringBuilder marks = new StringBuilder();
+    for (int i = 0; i < rows.size(); i++) {
+      Object outcome = outcomes.get(i);
+      boolean isKey =
+          outcome != null && outcome != FAILED && isOne(outcome, keys, false, 0, order);
+      marks.append(outcome == FAILED ? 'e' : isKey ? 't' : 'f');
+    }
+    return new Object[] {KeyForms.of(e, keys, "s"), marks.toString()};
+  }
+
+  /** The question for keys, as a command puts it for each operand of an OR. */
+  public byte[] keysQuestion(KeyForms forms, Set expressions) {
+    IndexedColumns columns = new IndexedColumns(this, expressions);
+    List sets = new ArrayList();
+    KeyValues given = forms.original();
+    if (given != null && columns.identity(given.column()) != null) sets.add(given);
+    if (sets.isEmpty() || columns.identity(forms.ofColumn().column()) != null) {
+      sets.add(forms.ofColumn());
+    }
+    return PredicateEncoder.request("t", columns, new ArrayList(), sets, new ArrayList());
+  }
+
+  /** The outcomes of an expression on each row, as Catalyst values. */
+  private List outcomesOf(Expression e) {
+    Expression bound = bound(e);
+    List out = new ArrayList();
+    for (int i = 0; i < rows.size(); i++) {
+      try {
+        out.add(bound.eval((InternalRow) rows.get(i)));
+      } catch (Exception failed) {
+        out.add(isTime(e.dataType()) ? null : FAILED);
+      }
+    }
+    return out;
+  }
+
+  private static Set distinct(List outcomes, scala.math.Ordering order) {
+    Set out = new TreeSet(order);
+    for (int i = 0; i < outcomes.size(); i++) {
+      Object outcome = outcomes.get(i);
+      if (outcome != null && outcome != FAILED) out.add(outcome);
+    }
+    return out;
+  }
+
+  /** Days and times that Spark has no number for are not looked for: they are long past the year
+      200,000. */
+  private static boolean isTime(DataType type) {
+    return ValueTypes.isCounted(type) && !(type instanceof IntegralType);
   }
 
   private static boolean isOne(

@@ -279,12 +279,12 @@ def outcome(work: Callable[[], object]) -> object:
         return f"{thrown.getClass().getName()} {str(thrown.getMessage())[:60]}"
 
 
-def looks(spark: SparkSession, seen: int) -> Iterator[Any]:
-    """The scans of `indexed` since an execution that had files to leave out."""
+def looks(spark: SparkSession, seen: int, table: str = "indexed") -> Iterator[Any]:
+    """The scans of a table since an execution that had files to leave out."""
     for execution in json.loads(wait_for_records(spark).java.executions().recent()):
         if execution["id"] > seen:
             for scan in read_scans(execution["scans"]):
-                if scan.total is not None and "indexed" in scan.table:
+                if scan.total is not None and table in scan.table:
                     yield scan
 
 

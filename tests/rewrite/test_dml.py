@@ -103,6 +103,11 @@ UNMATCHED = {
         ON t.k = s.k WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE""",
         1,
     ),
+    "ranges": (
+        """MERGE INTO {t} t USING (SELECT * FROM VALUES (100, 103), (500, 501) AS s(a, b)) s
+        ON t.m BETWEEN s.a AND s.b WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE""",
+        3,
+    ),
 }
 
 # Commands that need all files.
@@ -110,9 +115,6 @@ WHOLE = {
     "not matched by source, any row": f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k = s.k
         WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE
         WHEN NOT MATCHED BY SOURCE THEN UPDATE SET m = -9""",
-    "not matched by source, ranges": """MERGE INTO {t} t
-        USING (SELECT * FROM VALUES (100, 103), (500, 501) AS s(a, b)) s ON t.m BETWEEN s.a AND s.b
-        WHEN NOT MATCHED BY SOURCE AND t.k = 9 THEN DELETE""",
     "not matched by source, a column that is not known": f"""MERGE INTO {{t}} t USING {SOURCE}
         ON t.k = s.k WHEN NOT MATCHED BY SOURCE AND t.i = 4 THEN DELETE""",
     "no equality": f"""MERGE INTO {{t}} t USING {SOURCE} ON t.k + s.k = 14

@@ -1,11 +1,14 @@
-"""Random commands on twin Delta tables: with the index they do what they do without."""
+"""Random commands on twin tables: with the index they do what they do without.
+
+`SKIPPING_TEST_QUERIES` says how many are run; `SKIPPING_TEST_SEED` draws others.
+"""
 
 from __future__ import annotations
 
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,9 @@ from tests.rewrite.commands_twin import (
     outcome,
     serving,
 )
-from tests.rewrite.differential import make_table, settings
+from tests.rewrite.differential import in_catalog_of, make_table, settings
+from tests.rewrite.iceberg.tables import MERGE_ON_READ
+from tests.rewrite.twelve_files import INDEX, ROWS, contents
 
 pytestmark = pytest.mark.nightly
 
@@ -178,14 +183,20 @@ def sources(draw: st.DrawFn, *, wide: bool) -> str:
 
 
 @st.composite
-def merges(draw: st.DrawFn) -> Command:
-    wide = draw(st.sampled_from([False, False, True]))
+def merges(draw: st.DrawFn, *, of_iceberg: bool = False) -> Command:
+    wide = draw(st.sampled_from([False, False, True])) and not of_iceberg
     evolves = wide and draw(st.booleans())
     on = draw(
         st.sampled_from([
             *["t.k = s.k"] * 6, "s.k <=> t.k", "t.m = s.m AND t.i = 0", "t.k = s.k AND t.m = s.m",
             "t.k = s.k + 1", "t.k + 1 = s.k", "t.k = s.k OR t.m = s.m", "t.st.a = s.k", "false",
             "t.name = concat('n', int(s.k) % 12, '-1')", "t.k BETWEEN s.k AND s.k + 1",
+            "CAST(t.k AS BIGINT) = s.k", "CAST(t.m AS SMALLINT) = s.m",
+            "try_cast(t.m AS TINYINT) = s.k", "CAST(t.k AS DECIMAL(4, 0)) = s.k",
+            "CAST(t.k AS TINYINT) = s.k",
+            "string(t.k) = string(s.k)", "t.k = s.k OR t.n = s.m", "t.m BETWEEN s.m AND s.m + 3",
+            "t.k = s.k AND t.i > 0 OR t.name = concat('n', int(s.k) % 12, '-2')",
+            "try_cast(t.m AS TINYINT) = s.k OR t.k = s.k",
         ])
     )  # fmt: skip
     on += draw(st.sampled_from(["", "", "", " AND t.n > 3", " AND s.m > 1", " AND t.k < 40"]))
@@ -199,6 +210,11 @@ def merges(draw: st.DrawFn) -> Command:
     update, insert = st.sampled_from([*updates, None]), st.sampled_from(inserts)
     matched = st.sampled_from(["", "t.i > 1", "s.m > 100", "t.n IS NULL", "t.m < s.m"])
     unmatched = st.sampled_from(["", "", "s.k > 9", "s.m IS NOT NULL", "s.k % 2 = 0"])
+    unmatched_by_source = st.sampled_from([
+        "t.i > 3", "t.k = 9", "t.n = 5", "t.m > 7000", "t.n IS NULL", "t.k IN (3, 9)",
+        "t.name LIKE 'n3-%'", "try_cast(t.m AS TINYINT) = 7", "t.st.a = 4 AND t.i < 3",
+        "t.k = 9 OR t.m BETWEEN 200 AND 203", "NOT t.k > 2", "t.k + 1 = 30", "",
+    ])  # fmt: skip
     clauses = []
     forms = {"matched": (1, 0), "upsert": (1, 1), "insert": (0, 1), "many": (2, 2)}
     some, others = forms[draw(st.sampled_from([*forms, "matched", "upsert", "insert"]))]
@@ -208,21 +224,22 @@ def merges(draw: st.DrawFn) -> Command:
     for n in range(others):
         condition = draw(unmatched) or "s.k > 20" * (n + 1 < others)
         clauses.append(Clause("NOT MATCHED", condition, draw(insert)))
-    if draw(st.integers(0, 7)) == 0:
-        does = draw(st.sampled_from([None, {"m": "-9"}]))
-        condition = draw(st.sampled_from(["t.i > 3", "t.k = 9", "t.n = 5"]))
+    more = draw(st.sampled_from([0, 0, 0, 1, 1, 2]))
+    for n in range(more):
+        does = draw(st.sampled_from([None, {"m": "-9"}, {"k": "t.k + 1", "name": "'unmatched'"}]))
+        condition = draw(unmatched_by_source) or "t.k < 3" * (n + 1 < more)
         clauses.append(Clause("NOT MATCHED BY SOURCE", condition, does))
     return Command(
         source=draw(sources(wide=wide)),
         on=on,
         clauses=tuple(clauses),
         evolves=evolves,
-        python=draw(st.sampled_from([False, False, False, True])),
+        python=draw(st.sampled_from([False, False, False, True])) and not of_iceberg,
     )
 
 
 @st.composite
-def commands(draw: st.DrawFn) -> Command:
+def commands(draw: st.DrawFn, *, of_iceberg: bool = False) -> Command:
     condition = draw(conditions())
     does = draw(
         st.sampled_from([
@@ -232,9 +249,10 @@ def commands(draw: st.DrawFn) -> Command:
     )  # fmt: skip
     conf = {key: draw(st.sampled_from(values)) for key, values in ENGINES.items()}
     # Not by their number alone: simple draws come more often.
-    form = draw(st.sampled_from(["merge"] * 12 + ["delete"] * 5 + ["update"] * 5 + REST))
+    rest = [each for each in REST if not of_iceberg or each in ("refresh", "insert")]
+    form = draw(st.sampled_from(["merge"] * 12 + ["delete"] * 5 + ["update"] * 5 + rest))
     if form == "merge":
-        merge = draw(merges())
+        merge = draw(merges(of_iceberg=of_iceberg))
         return Command(**{**vars(merge), "conf": conf})
     if form == "restore":
         return Command(back=draw(st.floats(0, 0.99)), conf=conf)
@@ -250,6 +268,27 @@ def commands(draw: st.DrawFn) -> Command:
 
 COLUMNS = "k, m, n, i"
 REST = [*["refresh"] * 7, "insert", "insert", "restore", "optimize"]
+
+
+def draw_all(
+    commands: st.SearchStrategy[Command], count: int, run: Callable[[Command], None]
+) -> None:
+    """Run commands: `count`, or the number that the environment has."""
+    chosen = os.environ.get("SKIPPING_TEST_SEED")
+
+    @hypothesis.settings(
+        max_examples=int(os.environ.get("SKIPPING_TEST_QUERIES", count)),
+        deadline=None,
+        derandomize=chosen is None,
+        database=None,
+        phases=[hypothesis.Phase.generate],
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    @hypothesis.given(commands)
+    def run_one(command: Command) -> None:
+        run(command)
+
+    (run_one if chosen is None else hypothesis.seed(int(chosen))(run_one))()
 
 
 @pytest.fixture(scope="module")
@@ -273,7 +312,6 @@ def originals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_random_commands(
     spark: SparkSession, originals: dict[str, str], tmp_path: Path, count: int
 ) -> None:
-    count = int(os.environ.get("SKIPPING_TEST_QUERIES", count))
     totals: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     twins: Twins | None = None
@@ -281,15 +319,6 @@ def test_random_commands(
     def timed(what: str, began: float) -> None:
         seconds[what] += time.perf_counter() - began
 
-    @hypothesis.settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[hypothesis.Phase.generate],
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    @hypothesis.given(commands())
     def drawn(command: Command) -> None:
         nonlocal twins
         if totals["commands"] % LIFE == 0:
@@ -341,8 +370,61 @@ def test_random_commands(
         if isinstance(outcomes[0], str):
             totals[outcomes[0]] += 1
 
-    drawn()
+    draw_all(commands(), count, drawn)
     assert twins is not None
     assert twins.differ_in_time() is None, twins.kind
     print(dict(totals), {what: round(took, 1) for what, took in seconds.items()})
+    assert totals["skipped"] > totals["files"] / 10, totals
+
+
+ICEBERG = {
+    "copy-on-write": {"write.merge.mode": "copy-on-write", "format-version": "2"},
+    "positions": {**dict.fromkeys(MERGE_ON_READ, "merge-on-read"), "format-version": "2"},
+    "vectors": {**dict.fromkeys(MERGE_ON_READ, "merge-on-read"), "format-version": "3"},
+}
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_random_commands_of_iceberg(
+    spark: SparkSession, originals: dict[str, str], count: int
+) -> None:
+    totals: Counter[str] = Counter()
+
+    def renew() -> str:
+        kind = [*ICEBERG][totals["commands"] // LIFE % len(ICEBERG)]
+        make_table(spark, "indexed", ROWS, INDEX, properties=ICEBERG[kind])
+        make_table(spark, "twin", ROWS, properties=ICEBERG[kind])
+        return kind
+
+    def run(command: Command) -> None:
+        if totals["commands"] % LIFE == 0:
+            totals["kind"] = [*ICEBERG].index(renew())
+        totals["commands"] += 1
+        said = f"{totals['commands']} {[*ICEBERG][totals['kind']]}: {command}"
+        if "INDEX" in command.statement:
+            command.run(spark, "indexed", 0)
+            return
+        seen = newest(spark)
+        outcomes = []
+        for table in NAMES:
+            with serving(spark, table), settings(spark, command.conf):
+                outcomes.append(outcome(lambda t=table: command.run(spark, t, 0)))
+            if table == "indexed":
+                scans = list(looks(spark, seen))
+        assert outcomes[0] == outcomes[1], said
+        assert contents(spark, "indexed") == contents(spark, "twin"), said
+        totals["failed" if isinstance(outcomes[0], str) else "done"] += 1
+        totals["files"] += sum(scan.total for scan in scans)
+        totals["skipped"] += sum(scan.pruned for scan in scans)
+        totals["pruned"] += any(scan.pruned for scan in scans)
+
+    with in_catalog_of(spark, "iceberg"):
+        make_table(spark, "other", OTHER)
+        try:
+            draw_all(commands(of_iceberg=True), count, run)
+        finally:
+            spark.sql("DROP SKIPPING INDEX IF EXISTS ON indexed")
+            for table in (*NAMES, "other"):
+                spark.sql(f"DROP TABLE IF EXISTS {table}")
+    print(dict(totals))
     assert totals["skipped"] > totals["files"] / 10, totals

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JError
+from pyroaring import BitMap
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -48,11 +49,31 @@ def test_no_file_with_a_match_is_pruned(spark: SparkSession, tmp_path: Path) -> 
     assert found["pruned"] > 0.25 * found["without"]
 
 
+def test_no_file_that_a_command_needs_is_pruned(spark: SparkSession, tmp_path: Path) -> None:
+    name = table(spark, random.Random(3), tmp_path / "rows", 40)
+    found = commands(spark, 3, name, tmp_path / "rows", 100)
+    assert found["decisions"] > 5_000
+    assert found["pruned"] > 0.1 * found["without"]
+
+
 def test_keys_and_texts(spark: SparkSession, tmp_path: Path) -> None:
     name = table(spark, random.Random(2), tmp_path / "rows", 50)
     found = functions(spark, 2, name, 120)
     assert found["keys"] > 1_000
     assert found["texts"] > 0
+
+
+@pytest.mark.soak
+def test_100_000_files_of_commands(spark: SparkSession, tmp_path: Path) -> None:
+    totals: Counter[str] = Counter()
+    seed = 300
+    while totals["decisions"] < 100_000:
+        folder = tmp_path / str(seed)
+        name = table(spark, random.Random(seed), folder, ROWS)
+        totals += commands(spark, seed, name, folder, 120)
+        seed += 1
+        print(f"next seed {seed}:", dict(totals), flush=True)
+    assert totals["pruned"] > 0.1 * totals["without"]
 
 
 @pytest.mark.soak
@@ -174,6 +195,55 @@ def is_alone(conditions: list[str]) -> bool:
     return len(others) == 1 and all(
         re.search(rf"\b{c.removeprefix('isnotnull(')[:-1]}\b", others[0]) for c in added
     )
+
+
+def commands(spark: SparkSession, seed: int, name: str, folder: Path, n: int) -> Counter[str]:
+    """MERGE commands: keys of functions that are joined with OR, and up to two conditions of WHEN
+    NOT MATCHED BY SOURCE. A file is pruned if no operand has a key in it, and no condition is
+    true in it."""
+    rng = random.Random(seed)
+    values = values_of(folder)
+    files = Files({c: (kind.type, values[c]) for c, kind in KINDS.items()}, KINDS_OF, rng, ROWS)
+    frame = spark.table(name).orderBy("id")
+    oracle = oracle_of(spark, frame)
+    no_expressions = spark.sparkContext._jvm.java.util.HashSet()  # type: ignore[union-attr]
+    totals: Counter[str] = Counter()
+    for _ in range(n):
+        with settings(spark, drawn(rng)):
+            label = f"seed {seed}:"
+            pruned, needed = BitMap(range(len(files.rows))), BitMap()
+            for _ in range(rng.choice([1, 1, 2, 2, 3])):
+                sql = cast_of(rng) if rng.randrange(2) else applied(*function(rng))
+                e = oracle.expression(frame._jdf, sql)
+                keys = None if e is None else oracle.drawKeys(e, rng.randrange(2**31))
+                if keys is None:
+                    continue
+                label += f" {sql} IN keys OR"
+                pruned &= files.find_prunable(bytes(oracle.keysQuestion(keys[0], no_expressions)))
+                needed |= files.held(keys[1], "te")
+            if not needed:
+                continue
+            for _ in range(rng.choice([0, 1, 1, 2])):
+                where = condition(rng)
+                conditions = oracle.conditions(frame._jdf, where)
+                if conditions is None:
+                    pruned = BitMap()
+                    continue
+                label += f" NOT MATCHED BY SOURCE AND {where}"
+                pruned &= files.find_prunable(bytes(oracle.question(conditions, no_expressions)))
+                needed |= files.held(oracle.outcomes(conditions), "t")
+            lost = pruned & needed
+            assert not lost, f"{label}: rows {[files.rows[n] for n in lost]}"
+            without = len(files.rows) - len(needed)
+            totals += Counter(decisions=len(files.rows), pruned=len(pruned), without=without)
+    return totals
+
+
+def cast_of(rng: random.Random) -> str:
+    """A cast of a number, to fewer digits in most cases."""
+    types = ["tinyint", "smallint", "int", "bigint", "decimal(5, 0)", "decimal(12, 1)", "string"]
+    column = rng.choice(["b", "h", "i", "l", "m", "w"])
+    return f"{rng.choice(['cast', 'cast', 'try_cast'])}({column} AS {rng.choice(types)})"
 
 
 def functions(spark: SparkSession, seed: int, name: str, n: int) -> Counter[str]:

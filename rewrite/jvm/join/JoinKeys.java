@@ -88,22 +88,50 @@ sealed interface JoinKeys {
     }
   }
 
+  /** Keys that are rows, which Spark cannot compare: the filter is `true OR ...`, and drops no row where
+      it is evaluated. */
+  sealed interface RowKeys extends JoinKeys {
+    @Override default int index() {
+      return 0;
+    }
+
+    @Override default Expression createFilter(
+        Expression pruningKey, LogicalPlan plan, ExprId id, boolean onlyInBroadcast) {
+      return Conditions.setAside(
+          JoinKeys.super.createFilter(pruningKey, plan, id, onlyInBroadcast));
+    }
+
+    @Override default JoinKeys ofPart() {
+      return this;
+    }
+  }
+
+  /**
+   * Keys of several columns; a row of the pruning side needs one: `f.a = d.a OR f.b = d.b`.
+   *
+   * <p>The filter is `true OR dynamicpruning(row(a, b) IN rows)`; a scan looks each column up alone.
+   */
+  record OperandKeys(Expression key) implements RowKeys {
+    OperandKeys(List<Expression> keys) {
+      this(TupleRow.operands(keys));
+    }
+
+    @Override public List<Expression> expressions() {
+      return List.of(key);
+    }
+  }
+
   /**
    * Ranges that have a column of the pruning side: `f.ts BETWEEN d.first AND d.last`.
    *
-   * <p>The keys are pairs of ends, and the filter is `true OR dynamicpruning((c, c) IN pairs)`:
-   * evaluated literally, it drops no row.
+   * <p>The keys are pairs of ends, and the filter is `true OR dynamicpruning((c, c) IN pairs)`.
    *
    * @param from where a range begins, or null
    * @param to where a range ends, or null
    */
-  record RangeKeys(Expression from, Expression to) implements JoinKeys {
+  record RangeKeys(Expression from, Expression to) implements RowKeys {
     @Override public List<Expression> expressions() {
       return List.of(pair(from, to));
-    }
-
-    @Override public int index() {
-      return 0;
     }
 
     @Override public boolean isComparable(Expression pruningKey) {
@@ -114,16 +142,6 @@ sealed interface JoinKeys {
 
     @Override public Expression toComparable(Expression pruningKey) {
       return pair(from == null ? null : pruningKey, to == null ? null : pruningKey);
-    }
-
-    @Override public Expression createFilter(
-        Expression pruningKey, LogicalPlan plan, ExprId id, boolean onlyInBroadcast) {
-      return Conditions.setAside(
-          JoinKeys.super.createFilter(pruningKey, plan, id, onlyInBroadcast));
-    }
-
-    @Override public JoinKeys ofPart() {
-      return this;
     }
 
     /** Return a row of ends. Both sides of a comparison must have one type, nulls included. */

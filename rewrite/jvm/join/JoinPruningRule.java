@@ -280,8 +280,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       LogicalPlan plan = isLeft ? join.left() : join.right();
       List<Candidate> candidates = findEqual(join, keys, isLeft);
       List<Expression> alsoNeeded = findConditions(clauses, type, plan, isLeft);
-      // Ranges cannot tell that their source, with these conditions, is forgotten: see JoinKeySet.
-      if (alsoNeeded.isEmpty()) candidates.addAll(RangeJoins.of(join, isLeft));
+      candidates.addAll(RangeJoins.of(join, isLeft));
+      candidates.addAll(OrJoins.of(join, isLeft));
       boolean isPruned = false;
       for (Candidate candidate : candidates) {
         Expression key = candidate.pruningKey();

@@ -355,7 +355,7 @@ record KeyPushdown(
     // Rows of a non-repeatable side would have to come from the one join, and a bridge without a
     // condition rarely has fewer keys. Ranges would join each row with each.
     if (keys.isEmpty() || !Selectivity.isSelective(side.plan())
-        || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RangeKeys
+        || side.nonRepeatableReason() != null || side.keys() instanceof JoinKeys.RowKeys
         || side.hops() == MAX_HOPS) {
       return result;
     }

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.IsNotNull;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.KeySource;
+import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Casts;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.Inversion;
@@ -29,6 +30,8 @@ final class PruningCost {
   private final ScanSource source;
   private final Expression key;
   private final Expression column;
+  /** The columns that OR joins in the key, each alone; empty for any other key. */
+  private final List<PruningCost> operands;
 
   /** `conditions` are those directly above the scan; `key` is an expression over the scan. */
   PruningCost(
@@ -42,10 +45,17 @@ final class PruningCost {
     source = ScanSources.of(scan, context.client());
     boolean isIndexed = source != null && statistics.isIndexed(source, key);
     column = isIndexed ? Casts.bare(key) : Inversion.column(key);
+    operands =
+        TupleRow.hasOperands(key)
+            ? TupleRow.columns(key).stream()
+                .map(each -> new PruningCost(context, scan, conditions, each))
+                .toList()
+            : List.of();
   }
 
   /** Whether the table has an index, or may know itself which files have a key. */
   boolean appliesTo() {
+    if (!operands.isEmpty()) return operands.stream().allMatch(PruningCost::appliesTo);
     return source != null
         && (context.client().hasIndex(source.table()) || statistics.know(source, column));
   }
@@ -76,19 +86,11 @@ final class PruningCost {
   /** Return why not to collect keys from a side, or null. `copies` are the parts of the query for
       which Spark would read the scan only once without them. */
   String rejectReason(FilteringSide side, int copies) {
-    List<String> path = Conditions.path(column);
-    boolean isIndexed = statistics.isIndexed(source, column, side.columns());
     // Spark casts if types differ: then the key is no column.
-    if (path == null && !isIndexed || !side.keys().isComparable(key)) {
-      return "the join key is " + Conditions.shape(key);
-    }
-    if (!isIndexed && !statistics.know(source, column)) {
-      return path.get(path.size() - 1) + ", the join key, is not in the index";
-    }
-    double overlap = isIndexed ? 0 : statistics.overlap(source, column);
-    if (overlap >= MAX_OVERLAP) {
-      return "the table is in no order of " + path.get(path.size() - 1) + ": the bounds of "
-          + (int) (100 * overlap) + " % of its files overlap";
+    if (!side.keys().isComparable(key)) return "the join key is " + Conditions.shape(key);
+    for (PruningCost each : operands.isEmpty() ? List.of(this) : operands) {
+      String unknown = each.rejectColumn(side);
+      if (unknown != null) return unknown;
     }
     String unusable = side.rejectReason();
     if (unusable != null) return unusable;
@@ -109,6 +111,26 @@ final class PruningCost {
       if (rejected != null) return rejected;
     }
     return rejectReasonOfFeedback(side, copies);
+  }
+
+  /** Return why nothing knows which files have some values of the column, or null. */
+  private String rejectColumn(FilteringSide side) {
+    List<String> path = Conditions.path(column);
+    boolean isIndexed = isIndexed(side);
+    if (path == null && !isIndexed) return "the join key is " + Conditions.shape(key);
+    if (!isIndexed && !statistics.know(source, column)) {
+      return path.get(path.size() - 1) + ", the join key, is not in the index";
+    }
+    double overlap = isIndexed ? 0 : statistics.overlap(source, column);
+    return overlap < MAX_OVERLAP
+        ? null
+        : "the table is in no order of " + path.get(path.size() - 1) + ": the bounds of "
+            + (int) (100 * overlap) + " % of its files overlap";
+  }
+
+  private boolean isIndexed(FilteringSide side) {
+    return statistics.isIndexed(source, column, side.columns())
+        || operands.stream().anyMatch(each -> each.isIndexed(side));
   }
 
   /** Return why not to read the shuffle of a side once more, or null. */
@@ -207,9 +229,9 @@ final class PruningCost {
   /** Return what equal lookups have in common. Results from before an index was created or altered
       do not count. */
   private String shape(FilteringSide side, int copies) {
-    boolean isIndexed = statistics.isIndexed(source, column, side.columns());
-    String revision = isIndexed ? context.client().revision(source.table()) : "statistics";
-    return source.table() + "\n" + revision + "\n" + Conditions.shape(key) + "\n"
-        + PlanNames.shape(side.plan()) + "\n" + copies;
+    String revision = isIndexed(side) ? context.client().revision(source.table()) : "statistics";
+    String keys = operands.isEmpty() ? Conditions.shape(key) : TupleRow.shape(key);
+    return source.table() + "\n" + revision + "\n" + keys + "\n" + PlanNames.shape(side.plan())
+        + "\n" + copies;
   }
 }

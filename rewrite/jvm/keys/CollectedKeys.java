@@ -23,6 +23,9 @@ sealed interface CollectedKeys {
     }
   }
 
+  /** The keys of several columns that OR joins: one column must have one of its keys. */
+  record Operands(List<KeyForms> forms, int size) implements CollectedKeys {}
+
   /** Rows of the keys of several columns. */
   record Tuples(Collection<InternalRow> rows) implements CollectedKeys {
     @Override public int size() {

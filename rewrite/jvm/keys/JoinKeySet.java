@@ -1,5 +1,6 @@
 package rewrite.jvm.keys;
 
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Comparator;
@@ -34,8 +35,9 @@ import rewrite.jvm.predicate.PredicateEncoder;
 public final class JoinKeySet implements KeyValues {
   private static final String NOT_COLLECTED = "Spark did not collect them";
 
-  /** What a key is: a value of one column, the two ends of a range, or a row of several columns. */
-  private enum Form { VALUE, RANGE, TUPLE }
+  /** What a key is: a value of one column, the two ends of a range, a row of several columns, or a
+      row of columns that OR joins. */
+  private enum Form { VALUE, RANGE, TUPLE, OPERANDS }
 
   /** The filter in the physical plan; null if there is nothing to collect. */
   private final InSubqueryExec filter;
@@ -57,8 +59,13 @@ public final class JoinKeySet implements KeyValues {
     this.form =
         !isAside || !(filter.child() instanceof CreateNamedStruct) ? Form.VALUE
         : TupleRow.isRow(filter.child()) ? Form.TUPLE
+        : TupleRow.hasOperands(filter.child()) ? Form.OPERANDS
         : Form.RANGE;
-    this.inversion = form == Form.TUPLE ? null : Inversion.of(joinExpression());
+    this.inversion = isRow() ? null : Inversion.of(joinExpression());
+  }
+
+  private boolean isRow() {
+    return form == Form.TUPLE || form == Form.OPERANDS;
   }
 
   /** Keys that are unavailable. */
@@ -82,7 +89,8 @@ public final class JoinKeySet implements KeyValues {
     KeySource source = registry.find(filter.exprId());
     boolean isAside = Conditions.isAside(condition);
     JoinKeySet set = new JoinKeySet(filter, isAside, source);
-    if (isAside && set.form == Form.VALUE && !source.isRegistered()) {
+    boolean needsSource = set.form == Form.VALUE ? isAside : Conditions.isTwiceAside(condition);
+    if (needsSource && !source.isRegistered()) {
       return new JoinKeySet(NOT_COLLECTED); // what such keys require is forgotten
     }
     return set.canCollect() || !source.isOnlyShared()
@@ -120,7 +128,7 @@ public final class JoinKeySet implements KeyValues {
   /** Return the column that must have one of the keys; null if there is nothing to collect, or
       there are several columns. */
   @Override public Expression column() {
-    if (filter == null || form == Form.TUPLE) return null;
+    if (filter == null || isRow()) return null;
     return inversion == null ? joinExpression() : inversion.column();
   }
 
@@ -160,6 +168,20 @@ public final class JoinKeySet implements KeyValues {
   /** Return the rows of the keys of several columns; null if they are unavailable, or it is one. */
   Collection<InternalRow> tuples() {
     return keys instanceof CollectedKeys.Tuples found ? found.rows() : null;
+  }
+
+  @Override public List<Expression> operands() {
+    return form == Form.OPERANDS ? TupleRow.columns(filter.child()) : List.of();
+  }
+
+  /** Return how many keys there are; 0 if they are unavailable. */
+  public int size() {
+    return keys == null ? 0 : keys.size();
+  }
+
+  /** Return the keys of each of `operands`; null if they are unavailable. */
+  public List<KeyForms> operandKeys() {
+    return keys instanceof CollectedKeys.Operands found ? found.forms() : null;
   }
 
   /** Let the keys prune files only. */
@@ -318,6 +340,8 @@ public final class JoinKeySet implements KeyValues {
     reason = null;
     if (form == Form.TUPLE) {
       keys = new CollectedKeys.Tuples(rows(found));
+    } else if (form == Form.OPERANDS) {
+      keys = new CollectedKeys.Operands(operandKeys(rows(found)), found.size());
     } else if (form == Form.RANGE) {
       KeyRanges ranges = KeyRanges.of((StructType) filter.child().dataType(), rows(found));
       keys = new CollectedKeys.Ranges(inversion == null ? ranges : inversion.ranges(ranges));
@@ -332,6 +356,22 @@ public final class JoinKeySet implements KeyValues {
     }
   }
 
+  private List<KeyForms> operandKeys(List<InternalRow> rows) {
+    List<KeyForms> out = new ArrayList<>();
+    for (Expression operand : operands()) {
+      int at = out.size();
+      List<Object> values =
+          rows.stream()
+              .filter(Objects::nonNull)
+              .map(row -> row.get(at, operand.dataType()))
+              .filter(Objects::nonNull) // a null equals nothing
+              .distinct()
+              .toList();
+      out.add(KeyForms.of(operand, values, dimension()));
+    }
+    return out;
+  }
+
   private KeyValues originalKeys(List<Object> values, KeyRanges ranges) {
     return new KeyValues.Of(joinExpression(), values, ranges, dimension());
   }
@@ -344,10 +384,10 @@ public final class JoinKeySet implements KeyValues {
     Map<String, Object> out = new HashMap<>();
     out.put("dimension", dimension());
     if (column() != null) out.put("column", Conditions.shape(column()));
-    if (form == Form.TUPLE) out.put("column", TupleRow.shape(filter.child()));
+    if (isRow()) out.put("column", TupleRow.shape(filter.child()));
     if (keys != null) out.put("keys", keys.size());
     if (ranges() != null) out.put("what", "ranges");
-    if (tuples() != null) out.put("what", "tuples");
+    if (tuples() != null || operandKeys() != null) out.put("what", "tuples");
     if (reason != null) out.put("reason", reason);
     out.put("seconds", seconds);
     out.put("how", filter == null ? "" : describeOrigin());

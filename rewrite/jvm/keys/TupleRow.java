@@ -17,14 +17,24 @@ import rewrite.jvm.predicate.Conditions;
 /** Several columns as one expression, whose values are tuples. */
 public final class TupleRow {
   private static final String FIELD = "key";
+  private static final String OPERAND = "operand";
 
   private TupleRow() {}
 
   /** Return a row of several columns, or of the keys that they are compared with. Both sides of a
       comparison must have one type, nulls included. */
   public static Expression row(List<Expression> columns) {
+    return row(FIELD, columns);
+  }
+
+  /** Return a row of columns that OR joins: one must equal its key. */
+  public static Expression operands(List<Expression> columns) {
+    return row(OPERAND, columns);
+  }
+
+  private static Expression row(String name, List<Expression> columns) {
     Map<String, Expression> fields = new LinkedHashMap<>();
-    columns.forEach(column -> fields.put(FIELD + fields.size(), column));
+    columns.forEach(column -> fields.put(name + fields.size(), column));
     return row(fields);
   }
 
@@ -38,18 +48,32 @@ public final class TupleRow {
     return new CreateNamedStruct(ScalaInterop.asScala(out));
   }
 
-  /** Whether an expression is such a row. */
+  /** Whether an expression is a row of columns that must all equal their keys. */
   public static boolean isRow(Expression e) {
-    return e.dataType() instanceof StructType type && type.fields()[0].name().startsWith(FIELD);
+    return startsWith(e, FIELD);
   }
 
-  /** Describe a row: `(a, b)`. */
-  static String shape(Expression row) {
-    return columns(row).stream().map(Conditions::shape).collect(Collectors.joining(", ", "(", ")"));
+  /** Whether an expression is a row of `operands`. */
+  public static boolean hasOperands(Expression e) {
+    return startsWith(e, OPERAND);
+  }
+
+  private static boolean startsWith(Expression e, String name) {
+    return e instanceof CreateNamedStruct && e.dataType() instanceof StructType type
+        && type.fields()[0].name().startsWith(name);
+  }
+
+  /** Describe a row: `(a, b)`, or `a OR b`. */
+  public static String shape(Expression row) {
+    boolean isOr = hasOperands(row);
+    return columns(row).stream()
+        .map(Conditions::shape)
+        .collect(
+            Collectors.joining(isOr ? " OR " : ", ", isOr ? "" : "(", isOr ? "" : ")"));
   }
 
   /** Return the columns of a row. */
-  static List<Expression> columns(Expression row) {
+  public static List<Expression> columns(Expression row) {
     List<Expression> fields = ScalaInterop.asJava(row.children());
     return IntStream.range(0, fields.size() / 2)
         .mapToObj(i -> fields.get(2 * i + 1).children().head())

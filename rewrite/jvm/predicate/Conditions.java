@@ -72,12 +72,14 @@ public final class Conditions {
    * <p>`true OR dynamicpruning(...)` counts, too: see `setAside`.
    */
   public static Expression dynamic(Expression condition) {
-    Expression inner = condition instanceof Or or && isAside(or) ? or.right() : condition;
+    Expression inner = condition;
+    while (inner instanceof Or or && isAside(or)) inner = or.right();
     return inner instanceof DynamicPruning ? inner : null;
   }
 
   /** Return a condition that has a dynamic pruning expression, but drops no row where Spark evaluates
-      it: Spark cannot compare ranges and tuples, and passes no such condition to connectors. */
+      it: Spark cannot compare ranges and tuples, and passes no such condition to connectors. Set aside
+      twice, its keys need what only their source knows. */
   public static Expression setAside(Expression dynamic) {
     return new Or(Literal$.MODULE$.TrueLiteral(), dynamic);
   }
@@ -85,7 +87,12 @@ public final class Conditions {
   /** Whether a condition is one of `setAside`. */
   public static boolean isAside(Expression condition) {
     return condition instanceof Or or && or.left().equals(Literal$.MODULE$.TrueLiteral())
-        && or.right() instanceof DynamicPruning;
+        && (or.right() instanceof DynamicPruning || isAside(or.right()));
+  }
+
+  /** Whether a condition was set aside twice. */
+  public static boolean isTwiceAside(Expression condition) {
+    return isAside(condition) && isAside(((Or) condition).right());
   }
 
   /** Return the names that lead to a column or a field of one; null for any other expression. */

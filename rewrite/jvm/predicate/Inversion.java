@@ -12,6 +12,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.Decimal$;
+import org.apache.spark.sql.types.DecimalType$;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.DoubleType;
 import org.apache.spark.sql.types.IntegralType;
@@ -64,8 +65,9 @@ public final class Inversion {
     if (inversion != null || Conditions.path(bare) != null) return inversion;
     Monotonic function = Monotonic.of(e);
     // Bounds do not include NaN.
-    boolean isCounted = function != null && ValueTypes.isCounted(function.column().dataType());
-    return isCounted ? new Inversion(function) : null;
+    return function == null || ValueTypes.isFloating(function.column().dataType())
+        ? null
+        : new Inversion(function);
   }
 
   private static Inversion of(Cast cast) {
@@ -76,7 +78,8 @@ public final class Inversion {
     if (time instanceof TimestampType) return new Inversion(cast, cast.zoneId());
     boolean isExact =
         to instanceof DecimalType more && from instanceof DecimalType less && widens(less, more)
-            || to instanceof DecimalType && from instanceof IntegralType
+            || to instanceof DecimalType decimal && from instanceof IntegralType
+                && widens(DecimalType$.MODULE$.forType(from), decimal)
             || to.equals(StringType$.MODULE$) && from instanceof IntegralType
             || to instanceof DoubleType && from instanceof IntegralType
                 && !(from instanceof LongType);

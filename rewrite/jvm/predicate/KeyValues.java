@@ -8,6 +8,11 @@ public interface KeyValues {
   /** Return the expression that must have one of the values; null if there are no keys. */
   Expression column();
 
+  /** Return the expressions that OR joins; empty if the keys are of one expression. */
+  default List<Expression> operands() {
+    return List.of();
+  }
+
   /** Return the values without nulls; null if they are unavailable, or there are ranges instead. */
   List<Object> values();
 

@@ -128,9 +128,8 @@ final class OrderedFunction {
   private static boolean keepsOrder(DataType from, DataType to) {
     if (ValueTypes.isTime(from) && ValueTypes.isTime(to)) return true;
     if (from instanceof TimestampType) return to instanceof LongType;
-    if (from instanceof IntegralType && to instanceof IntegralType) {
-      return from.defaultSize() <= to.defaultSize();
-    }
+    // Outside of a narrower type there is no result in order: see `apply`.
+    if (from instanceof IntegralType && to instanceof IntegralType) return true;
     boolean isExact = from instanceof IntegralType || from instanceof DecimalType;
     return isExact && (to instanceof DecimalType || ValueTypes.isFloating(to))
         || ValueTypes.isFloating(from) && to.defaultSize() >= from.defaultSize()
@@ -199,16 +198,30 @@ final class OrderedFunction {
       return exact.signum() < 0 ? BELOW : ABOVE;
     }
     boolean ofTime = ValueTypes.isTime(argument().dataType()) && exact == null;
-    Object end = ofTime && ValueTypes.toLong(value) < 0 ? BELOW : ABOVE;
+    Object end = (ofTime || isDecimal()) && isNegative(value) ? BELOW : ABOVE;
     try {
       Object result = bound.eval(new GenericInternalRow(new Object[] {value}));
+      if (result == null && isDecimal()) return end; // a decimal with fewer digits
       if (result == null || !ofTime || !ValueTypes.isTime(function.dataType())) return result;
       // Beyond the last year numbers wrap around.
       double shift = micros(result, function.dataType()) - micros(value, argument().dataType());
       return Math.abs(shift) > YEAR ? end : result;
     } catch (RuntimeException failed) {
-      return ofTime ? end : null; // the time is out of range
+      return ofTime || isDecimal() ? end : null; // the time or decimal is out of range
     }
+  }
+
+  /** Whether the function is a cast of integers or decimals to decimals. */
+  private boolean isDecimal() {
+    DataType from = argument().dataType();
+    return function instanceof Cast && function.dataType() instanceof DecimalType
+        && (from instanceof IntegralType || from instanceof DecimalType);
+  }
+
+  private static boolean isNegative(Object value) {
+    return value instanceof Decimal decimal
+        ? decimal.toJavaBigDecimal().signum() < 0
+        : ValueTypes.toLong(value) < 0;
   }
 
   private static double micros(Object value, DataType type) {
@@ -218,6 +231,12 @@ final class OrderedFunction {
   /** Return the result for integers and days without overflow; null for other functions. */
   private BigInteger computeExactly(Object value) {
     if (function instanceof UnaryMinus) return whole(value).negate();
+    if (function instanceof Cast) {
+      boolean ofIntegers =
+          argument().dataType() instanceof IntegralType
+              && function.dataType() instanceof IntegralType;
+      return ofIntegers ? whole(value) : null;
+    }
     boolean ofDays = function instanceof DateAdd || function instanceof DateSub
         || function instanceof DateDiff;
     boolean ofNumbers = function instanceof Add || function instanceof Subtract

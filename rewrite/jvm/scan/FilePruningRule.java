@@ -169,7 +169,9 @@ public final class FilePruningRule extends Rule<SparkPlan> {
         List<KeyValues> sets = new ArrayList<>(staticKeys);
         sets.addAll(keys);
         String refusal = some.isEmpty() ? scans.refusal(scan, read, filters, sets) : null;
-        boolean hasKeys = sets.stream().anyMatch(set -> set.column() != null);
+        boolean hasKeys =
+            sets.stream().anyMatch(set -> set.column() != null)
+                || keys.stream().anyMatch(set -> !set.operands().isEmpty());
         Outcome outcome =
             refusal != null ? Outcome.NOT_ELIGIBLE
             : filters.isEmpty() && some.isEmpty() && !hasKeys ? Outcome.NOTHING_TO_LOOK_UP

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.TreeSet;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -18,8 +19,10 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.keys.JoinKeySet;
+import rewrite.jvm.keys.KeyForms;
 import rewrite.jvm.keys.PruningFeedback;
 import rewrite.jvm.keys.TupleKeys;
+import rewrite.jvm.keys.TupleRow;
 import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.KeyValues;
@@ -118,8 +121,32 @@ public final class ScanPruning {
     List<KeyValues> sets = new ArrayList<>(staticKeys);
     sets.addAll(keys);
     own = statistics.ask(read, all, late, sets);
+    keys.forEach(this::addOperands);
     candidates = findCandidates();
     response = findPrunable(all);
+  }
+
+  /** Adds the files in which no column has one of the keys that it may equal: each column is looked
+      up alone, because one may have an index, and another bounds of the table. */
+  private void addOperands(JoinKeySet set) {
+    if (set.operandKeys() == null) return;
+    Set<String> without = null;
+    Set<String> by = new TreeSet<>();
+    for (KeyForms forms : set.operandKeys()) {
+      List<KeyValues> lookups = new ArrayList<>();
+      addForms(lookups, forms.original(), forms.ofColumn());
+      boolean isIndexed = lookups.stream().anyMatch(each -> isIndexed(each.column()));
+      by.add(isIndexed ? "INDEX" : "STATISTICS");
+      Set<String> some = findExcluded(List.of(), lookups);
+      if (without == null) without = some;
+      without.retainAll(some);
+      if (without.isEmpty()) break;
+    }
+    String label =
+        TupleRow.shape(set.expression().child()) + " IN ("
+            + String.format("%,d", set.size()) + " keys of " + set.dimension() + ")  "
+            + String.join(", ", by);
+    own.add(label, set.dimension(), without);
   }
 
   /** Returns the locations of the only files that keys may prune, because a command also needs those
@@ -129,7 +156,7 @@ public final class ScanPruning {
     keys.forEach(set -> conditions.addAll(set.source().alsoNeeded()));
     Set<String> out = null;
     for (Expression condition : conditions) {
-      Set<String> without = findExcluded(condition);
+      Set<String> without = findExcluded(Conditions.conjuncts(condition), List.of());
       if (out == null) out = without;
       out.retainAll(without);
       if (out.isEmpty()) break;
@@ -137,11 +164,10 @@ public final class ScanPruning {
     return out;
   }
 
-  /** Returns the locations of files without rows that meet a condition. */
-  private Set<String> findExcluded(Expression condition) {
-    List<Expression> conditions = Conditions.conjuncts(condition);
+  /** Returns the locations of files without rows that meet some conditions, and have some keys. */
+  private Set<String> findExcluded(List<Expression> conditions, List<KeyValues> sets) {
     try {
-      return read.findPrunable(statistics.lookUp(read, conditions, conditions, List.of()));
+      return read.findPrunable(statistics.lookUp(read, conditions, conditions, sets));
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return new HashSet<>();
@@ -160,7 +186,7 @@ public final class ScanPruning {
         hasKeys ? null : PlannedLookup.find(planned, read, client, filters);
     if (known != null) return known;
     List<KeyValues> forms = new ArrayList<>(staticKeys);
-    keys.forEach(set -> addForms(forms, set));
+    keys.forEach(set -> addForms(forms, set.originalKeys(), set));
     return client.findPrunable(
         PredicateEncoder.request(
             read.table(), statistics.columns(read), filters, forms,
@@ -169,11 +195,14 @@ public final class ScanPruning {
 
   /** Adds keys in the forms that the index has: as values of the expression that the join compares,
       and as values of the column in it. */
-  private void addForms(List<KeyValues> forms, JoinKeySet set) {
-    KeyValues given = set.originalKeys();
-    boolean isIndexed = given != null && statistics.isIndexed(read, given.column());
+  private void addForms(List<KeyValues> forms, KeyValues given, KeyValues ofColumn) {
+    boolean isIndexed = given != null && isIndexed(given.column());
     if (isIndexed) forms.add(given);
-    if (!isIndexed || statistics.isIndexed(read, set.column())) forms.add(set);
+    if (!isIndexed || isIndexed(ofColumn.column())) forms.add(ofColumn);
+  }
+
+  private boolean isIndexed(Expression column) {
+    return statistics.isIndexed(read, column);
   }
 
   /** Returns the maximum bytes of keys that one dimension may have. */
@@ -279,7 +308,7 @@ public final class ScanPruning {
     return keys.stream()
             .allMatch(
                 set ->
-                    set.column() == null
+                    set.column() == null && set.operands().isEmpty()
                         || set.isBroadcast() && set.source().alsoNeeded().isEmpty())
         && !statistics.areAwaited(read, filters);
   }

@@ -15,7 +15,7 @@ public final class StatisticsResult {
   private record Operand(String label, String dimension, Set<String> pruned) {}
 
   /** Adds a predicate, the dimension whose keys it has ("": none), and the files it prunes. */
-  void add(String label, String dimension, Set<String> locations) {
+  public void add(String label, String dimension, Set<String> locations) {
     operands.add(new Operand(label, dimension, locations));
     pruned.addAll(locations);
   }

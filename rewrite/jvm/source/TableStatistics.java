@@ -96,7 +96,12 @@ public final class TableStatistics {
     if (read == null) return false;
     return areAwaited(read, filters)
         || listedValues(filters).anyMatch(listed -> know(read, listed.column()))
-        || keys.stream().anyMatch(key -> key.column() != null && know(read, key.column()));
+        || keys.stream().anyMatch(key -> concern(read, key));
+  }
+
+  private boolean concern(ScanSource read, KeyValues key) {
+    if (key.operands().isEmpty()) return key.column() != null && know(read, key.column());
+    return key.operands().stream().allMatch(each -> know(read, Inversion.column(each)));
   }
 
   private static Stream<KeyValues> listedValues(List<Expression> filters) {
