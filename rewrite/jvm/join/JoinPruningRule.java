@@ -24,6 +24,7 @@ import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.command.RunnableCommand;
@@ -111,6 +112,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     List<LogicalPlan> children = ScalaInterop.asJava(plan.children());
     boolean isByRow =
         children.isEmpty() || plan instanceof Project || plan instanceof Filter
+            || plan instanceof Union
             || plan instanceof Join && !children.stream().allMatch(LogicalPlan::isStreaming)
             || isRoot && plan.getClass().getSimpleName().startsWith("WriteTo");
     return !isByRow || children.stream().anyMatch(child -> hasState(child, false));
