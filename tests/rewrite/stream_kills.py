@@ -1,8 +1,9 @@
 """A stream over a table of many files, one process a start: `stream_kills.py FOLDER STEP SEED`.
 
-`make` creates the table and its index, and runs the stream without the index. `run` starts and stops
-the stream with the index until it is killed. `end` runs what is left, and prints one JSON object:
-the rows of both sinks and the offsets of both checkpoints. `test_stream_source.py` compares them.
+`make` creates the table and its index, and runs the stream without the index. `run` starts and
+stops the stream with the index until it is killed. `end` runs what is left, and prints one JSON
+object: the rows of both sinks and the offsets of both checkpoints. `test_stream_source.py` compares
+them.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ only_delta = pytest.mark.parametrize("source", ["delta"], indirect=True)
 
 @pytest.fixture(autouse=True)
 def few_partitions(spark: SparkSession) -> Iterator[None]:
-    """State has as many files a batch."""
+    """Write the state of a batch to few files."""
     with settings(spark, {"spark.sql.shuffle.partitions": "2"}):
         yield
 
@@ -171,6 +171,7 @@ def test_stream_source_goes_on_after_a_restart(
     assert len(pair.pruned.rows()) == 30
 
 
+@pytest.mark.nightly
 def test_stream_source_reads_deleted_rows_of_earlier_versions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -203,7 +204,10 @@ STATEFUL: dict[str, tuple[Query, str]] = {
         "append",
     ),
     "aggregate": (lambda s: s.where("k IN (3, 4)").groupBy("g").count(), "complete"),
-    "minimum": (lambda s: s.where("k IN (3, 4)").agg(F.min("k"), F.max("k")), "complete"),
+    "minimum": (
+        lambda s: s.where("k IN (3, 4)").agg(F.min("k").alias("a"), F.max("k").alias("b")),
+        "complete",
+    ),
     "windows of time": (
         lambda s: (
             s.withWatermark("t", "5 minutes")
@@ -239,11 +243,14 @@ def test_stream_source_keeps_state(
     assert logs[0] == logs[1]
 
 
+DIM = "streamed_dim"
 JOINED = {
     "inner": (lambda s, dim: s.join(dim, "k"), 2),
     "inner, with a condition": (lambda s, dim: s.where("g = 1").join(dim, "k"), 2),
     "semi": (lambda s, dim: s.join(dim, "k", "left_semi"), 2),
     "outer": (lambda s, dim: s.join(dim, "k", "left_outer"), FILES),
+    "subquery": (lambda s, dim: s.where(f"k = (SELECT min(k) FROM {DIM} WHERE name > 'n3')"), 1),
+    "renamed": (lambda s, dim: s.selectExpr("k AS l", "g").join(dim, F.col("l") == dim.k), 2),
     "after state": (lambda s, dim: s.dropDuplicates(["id"]).join(dim, "k"), FILES),
     "before state": (lambda s, dim: s.join(dim, "k").dropDuplicates(["id"]), FILES),
     "observed": (
@@ -262,14 +269,30 @@ def test_stream_source_takes_keys_of_the_static_side(
     query, files = JOINED[form]
     spark.sql("SELECT int(id) AS k, 'n' || id AS name FROM range(40)").coalesce(1).write.format(
         "delta"
-    ).mode("overwrite").saveAsTable("streamed_dim")
+    ).mode("overwrite").saveAsTable(DIM)
     # The names of two keys.
-    dim = spark.table("streamed_dim").where("name IN ('n3', 'n4')")
+    dim = spark.table(DIM).where("name IN ('n3', 'n4')")
     pair = Pair(spark, source, tmp_path, lambda s: query(s, dim))
     garbage = matching(spark, source, "k NOT IN (3, 4)") if files < FILES else ()
     assert max(pair.run(garbage)) == files
     assert len(pair.pruned.rows()) > 0
-    spark.sql("DROP TABLE streamed_dim")
+    found = rewrite.history(spark).collect()
+    unused = next(r.unused for r in reversed(found) if r.table.endswith("streamed_source"))
+    has_state = "state" in form or form == "observed"
+    reason = "keys of a join: the stream has state, a watermark or an observation"
+    assert (reason in unused) == has_state, unused
+    spark.sql(f"DROP TABLE {DIM}")
+
+
+@pytest.mark.parametrize("source", ["iceberg"], indirect=True)
+def test_stream_source_of_iceberg_takes_no_keys(
+    spark: SparkSession, source: str, tmp_path: Path
+) -> None:
+    dim = spark.sql("SELECT 3 AS k, 'a' AS name UNION ALL SELECT 4 AS k, 'b' AS name")
+    pair = Pair(spark, source, tmp_path, lambda s: s.join(F.broadcast(dim), "k"))
+    assert sum(pair.run()) == FILES
+    (found,) = [r for r in rewrite.history(spark).collect() if r.table == source][-1:]
+    assert found.unused == ["keys of a join: the source of this stream takes no keys"]
 
 
 @only_delta
@@ -278,10 +301,10 @@ def test_stream_source_is_read_for_an_observation(
 ) -> None:
     """Spark leaves a condition above what counts all rows."""
 
-    def observed(stream: DataFrame) -> DataFrame:
+    def count_all(stream: DataFrame) -> DataFrame:
         return stream.observe("all", F.count(F.lit(1)).alias("n")).where("k = 3")
 
-    pair = Pair(spark, source, tmp_path, observed)
+    pair = Pair(spark, source, tmp_path, count_all)
     assert sum(pair.run()) == FILES
     (batch,) = pair.pruned.progress
     assert batch.observedMetrics["all"].n == 10 * FILES
