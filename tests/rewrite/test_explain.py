@@ -17,7 +17,7 @@ import rewrite
 from providers.errors import SessionError
 from rewrite import Explanation
 from skipping import ScanPlan
-from skipping.spark_api import classic, collect_arrow
+from skipping.spark_api import RELEASE, classic, collect_arrow
 from skipping.stores.sqlite.store import SqliteStore
 from tests.rewrite.differential import settings
 
@@ -529,19 +529,27 @@ class TestReasons:
                 assert reason != "the table has no index"
                 df.collect()
 
-    @pytest.mark.usefixtures("tables")
-    def test_a_stream_reads_its_batch(self, spark: SparkSession, tmp_path: Path) -> None:
-        stream = spark.readStream.table("facts").where("id = 5").writeStream
+    def test_a_stream_of_a_folder_reads_its_batch(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        folder = str(tmp_path / "streamed_folder")
+        spark.range(10).write.parquet(folder)
+        stream = spark.readStream.schema("id LONG").parquet(folder).where("id = 5").writeStream
         query = (
             stream.format("memory")
             .queryName("streamed")
-            .option("checkpointLocation", str(tmp_path))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
         query.awaitTermination()
-        found = [r.reason for r in rewrite.history(spark).collect() if r.table.endswith(".facts")]
-        assert found[-1] == "a stream reads all files of its batch"
+        found = [r.reason for r in rewrite.history(spark).collect() if "streamed_folder" in r.table]
+        # Spark 3.5 does not tell a stream from a query on files of a folder.
+        expected = {
+            True: "a stream reads all files of its batch",
+            False: "the table has no index",
+        }[RELEASE >= (4, 0)]
+        assert found[-1] == expected
 
     def test_a_frame_of_pandas(self, spark: SparkSession) -> None:
         frame = spark.range(3).toPandas()

@@ -308,6 +308,32 @@ def test_a_kind_that_is_not_installed_here(spark: SparkSession) -> None:
     spark.sql(f"DROP TABLE {table}")
 
 
+STREAMS = {
+    "state": (
+        lambda stream: stream.dropDuplicates(["id"]),
+        "keys of a join: the stream has state, a watermark or an observation",
+    ),
+    "an observation": (
+        lambda stream: stream.observe("seen", F.count(F.lit(1)).alias("n")),
+        "keys of a join: the stream has state, a watermark or an observation",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", STREAMS)
+def test_why_a_stream_takes_no_keys(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    change, why = STREAMS[form]
+    joined = change(spark.readStream.table("why")).join(
+        spark.table("whose").where("name = 'n3'"), "k"
+    )
+    sink = joined.select("id").writeStream.format("parquet")
+    sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    sink.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+    found = [row for row in rewrite.history(spark).collect() if row.table.endswith("why")]
+    assert found[-1].opened == FILES
+    assert found[-1].unused == [why]
+
+
 def test_neither_keys_nor_a_condition(spark: SparkSession) -> None:
     query = "SELECT f.id FROM why f JOIN whose d ON f.k = d.k WHERE d.name LIKE 'n%'"
     df = spark.sql(query)

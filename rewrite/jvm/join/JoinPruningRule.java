@@ -24,6 +24,7 @@ import org.apache.spark.sql.catalyst.plans.logical.MergeRows;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
+import org.apache.spark.sql.catalyst.plans.logical.Union;
 import org.apache.spark.sql.catalyst.plans.logical.WriteDelta;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.execution.command.RunnableCommand;
@@ -86,7 +87,11 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
       if (plan instanceof RunnableCommand) {
         context.registry().register(ScanSources.unmatchedClauses(plan));
       }
-      if (isIncomplete(plan) || hasState(plan, true)) return plan;
+      if (isIncomplete(plan)) return plan;
+      if (hasState(plan, true)) {
+        if (plan.exists(Join.class::isInstance)) noteState(plan);
+        return plan;
+      }
       boolean isStatic = context.client().isOn() && SkippingConf.usesStaticKeys();
       LogicalPlan known = isStatic ? new StaticJoins(context).add(plan) : plan;
       if (!context.client().collectsKeys()) return known;
@@ -111,9 +116,15 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     List<LogicalPlan> children = ScalaInterop.asJava(plan.children());
     boolean isByRow =
         children.isEmpty() || plan instanceof Project || plan instanceof Filter
+            || plan instanceof Union
             || plan instanceof Join && !children.stream().allMatch(LogicalPlan::isStreaming)
             || isRoot && plan.getClass().getSimpleName().startsWith("WriteTo");
     return !isByRow || children.stream().anyMatch(child -> hasState(child, false));
+  }
+
+  private static void noteState(LogicalPlan plan) {
+    ScalaInterop.asJava(plan.collectLeaves())
+        .forEach(leaf -> ScanNotes.add(leaf, "the stream has state, a watermark or an observation"));
   }
 
   /** Whether a command reads only the rows of its table that it changes. A command that replaces

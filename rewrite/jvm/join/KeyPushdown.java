@@ -141,6 +141,10 @@ record KeyPushdown(
       return pushThroughExpand(expand, key, path);
     }
     if (passes(plan, key)) return pushIntoChild(plan, key, path);
+    if (plan.isStreaming() && plan.children().isEmpty()) {
+      ScanNotes.add(plan, "the source of this stream takes no keys");
+      return Result.keep(plan);
+    }
     return refuse(plan, key, "a " + plan.nodeName() + " stands between the join and the scan");
   }
 

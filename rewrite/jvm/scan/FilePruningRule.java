@@ -165,7 +165,9 @@ public final class FilePruningRule extends Rule<SparkPlan> {
           if (!scan.filtersRows()) keys.forEach(JoinKeySet::keepRows);
         }
         List<TopRows> some =
-            staticKeys.isEmpty() ? findTops(node, read, filters, keys) : List.of();
+            staticKeys.isEmpty() && !scan.isOfStream()
+                ? findTops(node, read, filters, keys)
+                : List.of();
         List<KeyValues> sets = new ArrayList<>(staticKeys);
         sets.addAll(keys);
         String refusal = some.isEmpty() ? scans.refusal(scan, read, filters, sets) : null;

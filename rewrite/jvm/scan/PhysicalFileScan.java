@@ -46,7 +46,9 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   @Override public ScanSource read() {
-    return isOfStream() ? null : ScanSources.of(scan.relation(), client);
+    return isOfStream() && !ScanSources.isOfStream(scan.relation())
+        ? null
+        : ScanSources.of(scan.relation(), client);
   }
 
   @Override ScanPruning pruning() {
@@ -62,7 +64,7 @@ final class PhysicalFileScan extends PhysicalScan {
   }
 
   @Override boolean isOfStream() {
-    return FileScans.isStream(scan);
+    return FileScans.isStream(scan) || ScanSources.isOfStream(scan.relation());
   }
 
   @Override public boolean isIndexable() {

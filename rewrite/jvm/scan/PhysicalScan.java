@@ -46,7 +46,7 @@ public abstract class PhysicalScan {
   abstract List<JoinKeySet> keys();
 
   /** Returns the scan with fewer files. If `waits`, Spark computes keys before it lists them. */
-  abstract SparkPlan prune(ScanPruning pruning, boolean waits);
+  abstract SparkPlan prune(ScanPruning pruning, boolean waits) throws Exception;
 
   /** Counts the files of a pruned scan, for explain; this may do a lookup, and list files. */
   public abstract Map<String, Object> count() throws Exception;

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.execution.FileSourceScanExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.keys.JoinKeySet;
@@ -15,6 +16,7 @@ import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.source.ScanSource;
+import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
 
 /** Opens the scans of physical plans, and has what their pruning needs. */
@@ -25,6 +27,9 @@ public record PhysicalScans(
   public PhysicalScan of(SparkPlan node) {
     if (node instanceof FileSourceScanExec scan) {
       return new PhysicalFileScan(scan, client, registry);
+    }
+    if (node instanceof MicroBatchScanExec scan) {
+      return ScanSources.isOfStream(scan.stream()) ? new PhysicalStreamScan(scan) : null;
     }
     BatchScanExec scan = node instanceof BatchScanExec plain ? plain : CometNodes.scan(node);
     return scan == null ? null : new PhysicalBatchScan(node, scan, registry, statistics);

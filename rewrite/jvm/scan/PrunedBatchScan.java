@@ -115,7 +115,7 @@ public final class PrunedBatchScan implements Scan, SupportsRuntimeV2Filtering {
     return forecast.describe();
   }
 
-  private static Set<String> findPrunable(ConnectorSource read, ScanPruning pruning)
+  static Set<String> findPrunable(ConnectorSource read, ScanPruning pruning)
       throws Exception {
     FileCounter counter = pruning.createCounter(read.locations());
     Set<String> out = read.findPrunable(counter);

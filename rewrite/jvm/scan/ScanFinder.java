@@ -26,12 +26,14 @@ import org.apache.spark.sql.execution.adaptive.QueryStageExec;
 import org.apache.spark.sql.execution.aggregate.BaseAggregateExec;
 import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
 import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.MicroBatchScanExec;
 import org.apache.spark.sql.execution.exchange.Exchange;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.ScanNotes;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.RunningPlan;
+import rewrite.jvm.source.ScanSources;
 
 /** Finds the scans of a physical plan, from the root down, and the uppermost filter of each. */
 public final class ScanFinder {
@@ -159,6 +161,7 @@ public final class ScanFinder {
 
   private static boolean isScan(SparkPlan plan) {
     return plan instanceof FileSourceScanExec || plan instanceof BatchScanExec
+        || plan instanceof MicroBatchScanExec batch && ScanSources.isOfStream(batch.stream())
         || CometNodes.scan(plan) != null;
   }
 

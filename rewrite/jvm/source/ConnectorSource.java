@@ -11,6 +11,11 @@ public interface ConnectorSource extends ScanSource {
   /** The connector's own. */
   Scan scan();
 
+  /** The table's name, for explain of a stream. */
+  default String name() {
+    return scan().description();
+  }
+
   /** Returns a scan that reads the same files, and may be changed; null where this release does not
       allow it. */
   ConnectorSource copy();

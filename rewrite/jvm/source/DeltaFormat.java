@@ -9,11 +9,11 @@ import rewrite.jvm.predicate.UnmatchedClauses;
 /** Delta Lake. Its classes are loaded only behind `isFormat`. */
 public final class DeltaFormat implements TableFormat {
   private static final String QUERY = "PreparedDeltaFileIndex";
-  private static final String COMMAND = "TahoeBatchFileIndex";
+  private static final String BATCH = "TahoeBatchFileIndex";
   private static final String MERGE = "MergeIntoCommand";
 
   @Override public boolean isFormat(FileIndex index) {
-    return isQuery(index) || isOfCommand(index);
+    return isQuery(index) || isBatch(index);
   }
 
   @Override public FileSource open(HadoopFsRelation relation) {
@@ -25,7 +25,11 @@ public final class DeltaFormat implements TableFormat {
   }
 
   @Override public boolean isOfCommand(FileIndex index) {
-    return index.getClass().getSimpleName().equals(COMMAND);
+    return isBatch(index) && !DeltaSource.isOfStream(index);
+  }
+
+  @Override public boolean isOfStream(FileIndex index) {
+    return isBatch(index) && DeltaSource.isOfStream(index);
   }
 
   @Override public UnmatchedClauses unmatchedClauses(LogicalPlan command) {
@@ -36,6 +40,11 @@ public final class DeltaFormat implements TableFormat {
 
   @Override public void addSizes(FileIndex index, List<SizeStep> steps) {
     if (isQuery(index)) DeltaSource.addSizes(index, steps);
+  }
+
+  /** Whether a command or a stream has chosen the files before. */
+  private static boolean isBatch(FileIndex index) {
+    return index.getClass().getSimpleName().equals(BATCH);
   }
 
   private static boolean isQuery(FileIndex index) {

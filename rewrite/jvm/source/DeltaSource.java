@@ -36,9 +36,10 @@ import rewrite.jvm.predicate.ColumnRef;
 /**
  * What a read of a Delta table knows of the table. Loaded only where Delta is.
  *
- * <p>PreparedDeltaFileIndex is a user's read, and TahoeBatchFileIndex the look of a command for the
- * rows that it changes: the transaction has noted the files before, as candidates, so that leaving
- * some unopened changes no conflict. OPTIMIZE, streams and whatever else scans see every file.
+ * <p>PreparedDeltaFileIndex is a user's read. TahoeBatchFileIndex is the look of a command for the
+ * rows that it changes, or the micro-batch of a stream: the transaction has noted the files before,
+ * as candidates, and the stream has chosen its offsets, so that leaving some unopened changes no
+ * conflict and no offset. OPTIMIZE, change feeds and whatever else scans see every file.
  */
 public final class DeltaSource extends FileSource {
   private static final String MIN = "minValues";
@@ -53,7 +54,12 @@ public final class DeltaSource extends FileSource {
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
   private static final Set<String> COMMANDS = Set.of("delete", "update", "batch");
 
+  /** What a stream calls the scans of its micro-batches. */
+  private static final String STREAM = "streaming";
+
   private final TahoeFileIndex index;
+  /** Null for a stream: its files may be of other versions, with other rows, so that the statistics
+      of a snapshot do not hold for them. */
   private final Snapshot snapshot;
   private final scala.collection.Iterable<AddFile> files;
   private final Metadata metadata;
@@ -76,11 +82,17 @@ public final class DeltaSource extends FileSource {
       DeltaScan scan = read.preparedScan();
       return new DeltaSource(relation, read, scan.scannedSnapshot(), scan.files());
     }
-    return type == TahoeBatchFileIndex.class && index instanceof TahoeBatchFileIndex look
-            && isDmlEnabled() && COMMANDS.contains(look.actionType())
+    if (type != TahoeBatchFileIndex.class || !(index instanceof TahoeBatchFileIndex look)) return null;
+    if (isOfStream(look)) return new DeltaSource(relation, look, null, look.addFiles());
+    return isDmlEnabled() && COMMANDS.contains(look.actionType())
             && look.snapshot() instanceof Snapshot snapshot
         ? new DeltaSource(relation, look, snapshot, look.addFiles())
         : null;
+  }
+
+  /** Whether these are the files of a stream's micro-batch. */
+  static boolean isOfStream(FileIndex index) {
+    return index instanceof TahoeBatchFileIndex batch && batch.actionType().equals(STREAM);
   }
 
   private static boolean isDmlEnabled() {
@@ -151,7 +163,7 @@ public final class DeltaSource extends FileSource {
   /** MERGE counts the rows of its source while it joins them, and adaptive execution may not run one
       side of a join whose other side turns out to be empty. */
   @Override public boolean keepsOne() {
-    return index instanceof TahoeBatchFileIndex;
+    return index instanceof TahoeBatchFileIndex && snapshot != null;
   }
 
   @Override public Set<String> empty() {
@@ -164,7 +176,7 @@ public final class DeltaSource extends FileSource {
   }
 
   @Override public String version() {
-    return String.valueOf(snapshot.version());
+    return snapshot == null ? null : String.valueOf(snapshot.version());
   }
 
   @Override protected List<PartitionDirectory> directories() {
@@ -185,7 +197,7 @@ public final class DeltaSource extends FileSource {
 
   @Override public boolean hasStatistics(List<String> path) {
     List<StructField> fields = fields(path);
-    if (fields == null || !rule(fields).proves()) return false;
+    if (snapshot == null || fields == null || !rule(fields).proves()) return false;
     StructField min = find(snapshot.statsSchema(), MIN);
     for (StructField field : fields) {
       if (min == null) return false;

@@ -1,12 +1,15 @@
 package rewrite.jvm.source;
 
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 
 /** Apache Iceberg. Its classes are loaded only behind `isFormat`. */
 public final class IcebergFormat implements TableFormat {
   private static final String SCAN = "org.apache.iceberg.spark.source.SparkBatchQueryScan";
+  private static final String STREAM = "org.apache.iceberg.spark.source.SparkMicroBatchStream";
   private static final String PARTITION = "org.apache.iceberg.spark.source.SparkInputPartition";
 
   @Override public boolean isFormat(Scan scan) {
@@ -15,6 +18,14 @@ public final class IcebergFormat implements TableFormat {
 
   @Override public boolean isFormat(InputPartition partition) {
     return partition.getClass().getName().equals(PARTITION);
+  }
+
+  @Override public boolean isFormat(MicroBatchStream stream) {
+    return stream.getClass().getName().equals(STREAM);
+  }
+
+  @Override public ConnectorSource open(Scan scan, List<InputPartition> batch) {
+    return isFormat(scan) ? IcebergSource.ofBatch(scan, batch) : null;
   }
 
   @Override public ConnectorSource open(Scan scan, scala.collection.Iterable<?> output) {

@@ -41,23 +41,35 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   private final BaseTable table;
   private final Schema schema;
   private final boolean isCopy;
+  /** The micro-batch of a stream; null: what the scan plans. */
+  private final List<InputPartition> batch;
 
   private IcebergSource(
-      Scan scan, IcebergReflection members, BaseTable table, Schema schema, boolean isCopy) {
+      Scan scan, IcebergReflection members, BaseTable table, Schema schema, boolean isCopy,
+      List<InputPartition> batch) {
     this.scan = scan;
     this.members = members;
     this.table = table;
     this.schema = schema;
     this.isCopy = isCopy;
+    this.batch = batch;
   }
 
   /** Returns the scan; null where it is not that of a read whose files may be pruned. */
   public static IcebergSource of(Scan scan, scala.collection.Iterable<?> output) {
-    if (!SkippingConf.isDmlEnabled() && isOfCommand(output)) return null;
+    return !SkippingConf.isDmlEnabled() && isOfCommand(output) ? null : open(scan, null);
+  }
+
+  /** Returns the micro-batch of a stream, which has a scan of the table, too; null as above. */
+  static IcebergSource ofBatch(Scan scan, List<InputPartition> batch) {
+    return open(scan, batch);
+  }
+
+  private static IcebergSource open(Scan scan, List<InputPartition> batch) {
     try {
       IcebergReflection members = IcebergReflection.of(scan);
       if (members == null || !(members.table(scan) instanceof BaseTable table)) return null;
-      return new IcebergSource(scan, members, table, members.projection(scan), false);
+      return new IcebergSource(scan, members, table, members.projection(scan), false, batch);
     } catch (Throwable changed) {
       Failures.passOn(changed);
       return null;
@@ -97,7 +109,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
 
   @Override public int files() {
     try {
-      return members.tasks(scan).size();
+      return tasks().size();
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return Integer.MAX_VALUE;
@@ -108,7 +120,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   @Override public long bytes() {
     long sum = 0;
     try {
-      for (ScanTask task : members.tasks(scan)) {
+      for (ScanTask task : tasks()) {
         sum += IcebergTasks.file(task).fileSizeInBytes();
       }
     } catch (Throwable failure) {
@@ -130,7 +142,14 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
         .anyMatch(part -> part.sourceId() == id && part.transform().isIdentity());
   }
 
+  /** Returns the files that are read. */
+  private List<ScanTask> tasks() throws ReflectiveOperationException {
+    return batch == null ? members.tasks(scan) : IcebergTasks.of(batch);
+  }
+
+  /** A micro-batch has files of several snapshots. */
   @Override public String version() throws Exception {
+    if (batch != null) return null;
     Long id = members.snapshotId(scan);
     return id == null ? null : id.toString();
   }
@@ -145,20 +164,20 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   @Override public Set<String> withoutPartition(List<String> path, KeyValues values)
       throws Exception {
     return IcebergStatistics.withoutPartition(
-        members.tasks(scan), field(path), values, members.caseSensitive(scan));
+        tasks(), field(path), values, members.caseSensitive(scan));
   }
 
   @Override public ColumnBounds partitionValues(List<String> path) throws Exception {
     Types.NestedField field = field(path);
     return field == null
         ? null
-        : IcebergStatistics.partitionValues(members.tasks(scan), field);
+        : IcebergStatistics.partitionValues(tasks(), field);
   }
 
   /** The manifests' files tell which columns really have some. */
   @Override public boolean hasStatistics(List<String> path) {
     Types.NestedField field = field(path);
-    return field != null && field.type().isPrimitiveType() && rule(field).proves();
+    return batch == null && field != null && field.type().isPrimitiveType() && rule(field).proves();
   }
 
   private BoundRule rule(Types.NestedField field) {
@@ -194,10 +213,14 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     return scan;
   }
 
+  @Override public String name() {
+    return table.name();
+  }
+
   @Override public ConnectorSource copy() {
-    if (!members.copies()) return null;
+    if (!members.copies() || batch != null) return null;
     try {
-      return new IcebergSource((Scan) members.copy(scan), members, table, schema, true);
+      return new IcebergSource((Scan) members.copy(scan), members, table, schema, true, null);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       IcebergReflection.giveUpCopies(scan.getClass());
@@ -206,12 +229,12 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   }
 
   @Override public List<String> locations() throws Exception {
-    return members.tasks(scan).stream().map(task -> IcebergTasks.file(task).location()).toList();
+    return tasks().stream().map(task -> IcebergTasks.file(task).location()).toList();
   }
 
   @Override public Set<String> findPrunable(FileCounter counter) throws Exception {
     Set<String> out = new HashSet<>();
-    for (ScanTask task : members.tasks(scan)) {
+    for (ScanTask task : tasks()) {
       DataFile file = IcebergTasks.file(task);
       // Not a normalized location: one table may have several spellings of one place.
       int ordinal = counter.ordinal(
@@ -224,10 +247,11 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
 
   @Override public InputPartition[] without(
       Set<String> locations, List<? extends KeyValues> keys, boolean grouped) throws Exception {
+    if (batch != null) return IcebergTasks.without(locations, IcebergTasks.copy(batch));
     if (grouped || !isCopy) {
       return IcebergTasks.without(locations, scan.toBatch().planInputPartitions());
     }
-    List<ScanTask> tasks = members.tasks(scan);
+    List<ScanTask> tasks = tasks();
     // Iceberg cannot plan other tasks for a table that has no snapshot yet.
     if (!tasks.isEmpty()) {
       members.resetTasks(scan, IcebergTasks.without(locations, tasks, rows(keys)));
@@ -250,7 +274,7 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
   /** The files of the snapshot, and those that partitions and bounds leave. */
   @Override public List<SizeStep> sizes() throws Exception {
     List<SizeStep> steps = new ArrayList<>();
-    Long id = members.snapshotId(scan);
+    Long id = batch == null ? members.snapshotId(scan) : null;
     Snapshot snapshot = id == null ? null : table.snapshot(id);
     if (snapshot != null) {
       // The total of bytes includes files of deletes.

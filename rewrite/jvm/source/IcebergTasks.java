@@ -29,6 +29,7 @@ import org.apache.iceberg.types.Types;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
+import rewrite.jvm.bridge.ObjectCopy;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.RuntimeRowFilter;
@@ -46,6 +47,21 @@ final class IcebergTasks {
     for (ScanTask task : IcebergReflection.taskGroup(partition).tasks()) {
       files.put(file(task).location(), file(task).fileSizeInBytes());
     }
+  }
+
+  /** Returns the tasks in some partitions. */
+  static List<ScanTask> of(List<InputPartition> partitions) throws ReflectiveOperationException {
+    List<ScanTask> out = new ArrayList<>();
+    for (InputPartition each : partitions) out.addAll(IcebergReflection.taskGroup(each).tasks());
+    return out;
+  }
+
+  /** Returns partitions with the same tasks, which may get others. */
+  static InputPartition[] copy(List<InputPartition> partitions)
+      throws ReflectiveOperationException {
+    InputPartition[] out = partitions.toArray(InputPartition[]::new);
+    for (int i = 0; i < out.length; i++) out[i] = ObjectCopy.of(out[i]);
+    return out;
   }
 
   /** Returns the tasks of the other files; the reader skips row groups by `rows`, conditions by the

@@ -1,10 +1,12 @@
 package rewrite.jvm.source;
 
+import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.write.RowLevelOperationTable;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
@@ -87,12 +89,29 @@ public final class ScanSources {
         : null;
   }
 
-  /** Returns the read behind a leaf of a plan; null where it is not one that may be pruned: a stream
-      reads all of its batch. */
+  /** Whether files that Spark reads are those of a stream's micro-batch, and may be pruned. */
+  public static boolean isOfStream(HadoopFsRelation relation) {
+    return TableFormats.of(relation.location()).isOfStream(relation.location());
+  }
+
+  /** Whether a connector's stream is one whose micro-batches may be pruned. */
+  public static boolean isOfStream(MicroBatchStream stream) {
+    return TableFormats.of(stream).isFormat(stream);
+  }
+
+  /** Returns the read of a micro-batch that a connector's stream has planned; null where it is not
+      one that may be pruned. */
+  public static ConnectorSource of(
+      MicroBatchStream stream, Scan scan, List<InputPartition> batch) {
+    return TableFormats.of(stream).open(scan, batch);
+  }
+
+  /** Returns the read behind a leaf of a plan; null where it is not one that may be pruned, such as
+      the stream of most formats. */
   public static ScanSource of(LogicalPlan leaf, IndexClient client) {
-    if (leaf.isStreaming()) return null;
-    if (leaf instanceof DataSourceV2ScanRelation scan) return of(scan.scan(), scan.output());
     HadoopFsRelation relation = relation(leaf);
+    if (leaf.isStreaming() && (relation == null || !isOfStream(relation))) return null;
+    if (leaf instanceof DataSourceV2ScanRelation scan) return of(scan.scan(), scan.output());
     return relation == null ? null : of(relation, client);
   }
 

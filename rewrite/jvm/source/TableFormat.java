@@ -5,6 +5,7 @@ import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import rewrite.jvm.predicate.UnmatchedClauses;
@@ -40,6 +41,11 @@ public interface TableFormat {
     return false;
   }
 
+  /** Whether this is a connector's stream whose micro-batches may be pruned. */
+  default boolean isFormat(MicroBatchStream stream) {
+    return false;
+  }
+
   /** The table behind a relation; null if this read must see all files. */
   default FileSource open(HadoopFsRelation relation) {
     return null;
@@ -47,6 +53,12 @@ public interface TableFormat {
 
   /** The table behind a scan of some columns; null if this read must see all files. */
   default ConnectorSource open(Scan scan, scala.collection.Iterable<?> output) {
+    return null;
+  }
+
+  /** The table behind a micro-batch that a stream has planned, with the scan of its table; null if
+      this read must see all files. */
+  default ConnectorSource open(Scan scan, List<InputPartition> batch) {
     return null;
   }
 
@@ -62,6 +74,11 @@ public interface TableFormat {
 
   /** Whether a command looks in these files for the rows that it changes. */
   default boolean isOfCommand(FileIndex index) {
+    return false;
+  }
+
+  /** Whether these are the files of a stream's micro-batch, and may be pruned. */
+  default boolean isOfStream(FileIndex index) {
     return false;
   }
 

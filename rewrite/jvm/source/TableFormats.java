@@ -7,6 +7,7 @@ import java.util.function.Predicate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.predicate.UnmatchedClauses;
@@ -34,6 +35,11 @@ public final class TableFormats {
   /** The format of a connector's scan; as above. */
   static TableFormat of(Scan scan) {
     return find(format -> format.isFormat(scan));
+  }
+
+  /** The format of a connector's stream; as above. */
+  static TableFormat of(MicroBatchStream stream) {
+    return find(format -> format.isFormat(stream));
   }
 
   /** The format of a connector's partition; as above. */
