@@ -101,7 +101,7 @@ class Command:
     conf: dict[str, str] = field(default_factory=dict)
 
     def run(self, spark: SparkSession, table: str, versions: int) -> object:
-        """Do it to a table that has so many versions; the answer, if that has no sizes in it."""
+        """Run it on a table with these versions; return the result if there are no sizes in it."""
         if self.back is not None:
             version = 1 + int(self.back * (versions - 1))
             spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")

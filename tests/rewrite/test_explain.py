@@ -294,7 +294,7 @@ class TestCounts:
 
     @pytest.mark.usefixtures("tables")
     def test_tuples_are_one_line(self, spark: SparkSession) -> None:
-        """Each of twenty by itself would be forty lines, of which none says what was skipped."""
+        """Twenty, one a line, would be forty lines, and none would say what was skipped."""
         tuples = ", ".join(f"({i % 3}L, 'secret{i}')" for i in range(20))
         df = spark.sql(f"SELECT * FROM facts WHERE (k, s) IN ({tuples})")
         df.collect()

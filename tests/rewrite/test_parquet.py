@@ -261,6 +261,9 @@ def test_a_file_replaced_under_a_listing(
          "FROM (SELECT id AS f FROM range(4))", "k VALUE_LIST", by=by)  # fmt: skip
     query = f"SELECT k, p FROM {t} WHERE k = 50"
     assert skips(spark, query).opened == 0
+    either = f"SELECT t.k FROM {t} t JOIN (VALUES (50, 50)) d(a, b) ON t.k = d.a OR t.k = d.b + 0"
+    found = same_rows(spark, either)
+    assert "the join key is k OR k, and files may be replaced" in str(found.explained)
     (path,) = matching(spark, t, "k = 2")
 
     new = {"k": pa.array([50], pa.int32()), **({} if by else {"p": pa.array(["p0"])})}

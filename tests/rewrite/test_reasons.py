@@ -143,6 +143,12 @@ JOINS: dict[str, tuple[str, str, dict[str, str]]] = {
         "keys of a join: why has no condition, and is not small against",
         {},
     ),
+    "a key with a subquery": (
+        "SELECT f.id FROM why f JOIN whose d ON f.k = d.k + (SELECT min(k) FROM whose)"
+        " WHERE d.name = 'n1'",
+        "the dimension's keys are computed with a subquery",
+        {},
+    ),
     "a key that is not indexed": (
         "SELECT f.id FROM why f JOIN whose d ON f.m = d.k WHERE d.name = 'n1'",
         "m, the join key, is not in the index",

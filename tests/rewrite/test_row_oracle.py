@@ -28,7 +28,7 @@ from tests.rewrite.differential import ENABLED, settings
 from tests.rewrite.random_conditions import KINDS, ZONES, applied, condition, function
 from tests.rewrite.row_oracle import Files, oracle_of, values_of
 
-ROWS = 150  # of a table; each is a file, and as many files have several
+ROWS = 150  # of a table; each is a file, and 150 other files have several
 KINDS_OF = {
     "every": ["MIN_MAX", "VALUE_LIST limit=2", "BLOOM_FILTER"],
     "string": ["NGRAM", "NGRAM n=2", "NGRAM n=2 fold=true"],

@@ -251,6 +251,11 @@ JOINED = {
     "outer": (lambda s, dim: s.join(dim, "k", "left_outer"), FILES),
     "subquery": (lambda s, dim: s.where(f"k = (SELECT min(k) FROM {DIM} WHERE name > 'n3')"), 1),
     "renamed": (lambda s, dim: s.selectExpr("k AS l", "g").join(dim, F.col("l") == dim.k), 2),
+    "two tables": (
+        lambda s, dim: s.join(dim.join(dim.selectExpr("k AS l"), F.expr("k = l")), "k").drop("l"),
+        2,
+    ),
+    "a union": (lambda s, dim: s.join(dim.union(dim), "k"), FILES),
     "after state": (lambda s, dim: s.dropDuplicates(["id"]).join(dim, "k"), FILES),
     "before state": (lambda s, dim: s.join(dim, "k").dropDuplicates(["id"]), FILES),
     "observed": (
@@ -281,6 +286,9 @@ def test_stream_source_takes_keys_of_the_static_side(
     has_state = "state" in form or form == "observed"
     reason = "keys of a join: the stream has state, a watermark or an observation"
     assert (reason in unused) == has_state, unused
+    single = "keys of a join: a stream takes keys of a single table only"
+    assert (single in unused) == (form == "a union"), unused
+    assert sum(batch.numInputRows for batch in pair.pruned.progress) > 0
     spark.sql(f"DROP TABLE {DIM}")
 
 

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.EqualTo;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression;
 import org.apache.spark.sql.catalyst.plans.Inner$;
 import org.apache.spark.sql.catalyst.plans.InnerLike;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
@@ -80,6 +81,10 @@ record FilteringSide(
   /** Return why its keys cannot be collected, or null. */
   String rejectReason() {
     if (!Repeatability.isDeterministic(plan)) return "the dimension is not deterministic";
+    // It may return another value in the join: nobody knows what it reads.
+    if (keys.expressions().stream().anyMatch(SubqueryExpression::hasSubquery)) {
+      return "the dimension's keys are computed with a subquery";
+    }
     return rejectReason(plan);
   }
 

@@ -88,6 +88,15 @@ final class PruningCost {
   String rejectReason(FilteringSide side, int copies) {
     // Spark casts if types differ: then the key is no column.
     if (!side.keys().isComparable(key)) return "the join key is " + Conditions.shape(key);
+    // Files are found by location where OR joins columns: see ScanPruning.
+    if (!operands.isEmpty() && source.mayReplaceFiles()) {
+      return "the join key is " + TupleRow.shape(key) + ", and files may be replaced";
+    }
+    // Spark would read a side of several tables by the broadcast of the keys, and then cannot tell how
+    // many rows the stream has read.
+    if (scan.isStreaming() && side.plan().collectLeaves().size() > 1) {
+      return "a stream takes keys of a single table only";
+    }
     for (PruningCost each : operands.isEmpty() ? List.of(this) : operands) {
       String unknown = each.rejectColumn(side);
       if (unknown != null) return unknown;

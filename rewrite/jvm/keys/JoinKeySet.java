@@ -226,9 +226,10 @@ public final class JoinKeySet implements KeyValues {
         || BroadcastKeys.subquery(filter).children().head() instanceof AdaptiveSparkPlanExec;
   }
 
-  /** Whether Spark broadcasts the filtering side; otherwise it is read a second time. */
+  /** Whether Spark broadcasts the filtering side; otherwise it is read a second time. Rows of columns
+      that OR joins are never in the broadcast of the join itself. */
   public boolean isBroadcast() {
-    return filter != null && broadcast() != null;
+    return filter != null && form != Form.OPERANDS && broadcast() != null;
   }
 
   /** Whether Spark plans to read the filtering side a second time. Keys that must not cost this come

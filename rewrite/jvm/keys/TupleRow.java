@@ -59,8 +59,10 @@ public final class TupleRow {
   }
 
   private static boolean startsWith(Expression e, String name) {
-    return e instanceof CreateNamedStruct && e.dataType() instanceof StructType type
-        && type.fields()[0].name().startsWith(name);
+    // A key of the user's may be a struct with such a name, too.
+    return e instanceof CreateNamedStruct row && e.dataType() instanceof StructType type
+        && type.fields()[0].name().startsWith(name)
+        && row.valExprs().forall(value -> value instanceof KnownNullable);
   }
 
   /** Describe a row: `(a, b)`, or `a OR b`. */

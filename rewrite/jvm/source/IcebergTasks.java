@@ -49,11 +49,15 @@ final class IcebergTasks {
     }
   }
 
-  /** Returns the tasks in some partitions. */
+  /** Returns one task for each file in some partitions, which may have parts of files. */
   static List<ScanTask> of(List<InputPartition> partitions) throws ReflectiveOperationException {
-    List<ScanTask> out = new ArrayList<>();
-    for (InputPartition each : partitions) out.addAll(IcebergReflection.taskGroup(each).tasks());
-    return out;
+    Map<String, ScanTask> out = new LinkedHashMap<>();
+    for (InputPartition each : partitions) {
+      for (ScanTask task : IcebergReflection.taskGroup(each).tasks()) {
+        out.putIfAbsent(file(task).location(), task);
+      }
+    }
+    return List.copyOf(out.values());
   }
 
   /** Returns partitions with the same tasks, which may get others. */

@@ -162,6 +162,10 @@ public final class ParquetSource extends FileSource {
     return text.toString();
   }
 
+  @Override public boolean mayReplaceFiles() {
+    return true;
+  }
+
   @Override public FolderListing listNow(Supplier<Collection<Path>> folders) {
     Collection<Path> paths = folders.get();
     if (paths.isEmpty()) return FolderListing.NONE;

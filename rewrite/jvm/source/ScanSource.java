@@ -28,6 +28,11 @@ public interface ScanSource {
   /** The version of the table that is read; null where it is not known. */
   String version() throws Exception;
 
+  /** Whether a file at the same location may be another one by the time that Spark reads it. */
+  default boolean mayReplaceFiles() {
+    return false;
+  }
+
   /** Whether the partition of a file may tell the value of a column there. */
   boolean isPartitioned(List<String> path);
 
