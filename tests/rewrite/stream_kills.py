@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import time
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import rewrite
 
-FILES = 200
+FILES = int(os.environ.get("FILES_KILLS", 200))
 WANTED = "k IN (3, 50, 51, 120, 199)"
 
 
