@@ -236,11 +236,11 @@ final class PruningCost {
   }
 
   /** Return what equal lookups have in common. Results from before an index was created or altered
-      do not count. */
+      do not count, nor do those of sides that cannot be read again for those that can. */
   private String shape(FilteringSide side, int copies) {
     String revision = isIndexed(side) ? context.client().revision(source.table()) : "statistics";
     String keys = operands.isEmpty() ? Conditions.shape(key) : TupleRow.shape(key);
     return source.table() + "\n" + revision + "\n" + keys + "\n" + PlanNames.shape(side.plan())
-        + "\n" + copies;
+        + "\n" + copies + (side.nonRepeatableReason() == null ? "" : "\nonce");
   }
 }
