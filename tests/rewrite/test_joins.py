@@ -114,8 +114,8 @@ FORMS: dict[str, str] = {
     "decimal": "SELECT * FROM fact f JOIN dim ON f.dec = dim.dec WHERE name = 'n3'",
     "another decimal": """SELECT * FROM fact f JOIN dim
         ON f.dec = CAST(dim.dec AS DECIMAL(38, 12)) WHERE name = 'n3'""",
-    "a decimal that is rounded": """SELECT * FROM fact f JOIN dim
-        ON CAST(f.dec AS DECIMAL(38, 1)) = dim.dec WHERE name = 'n3'""",
+    "a decimal with fewer digits": """SELECT * FROM fact f JOIN dim
+        ON CAST(f.dec AS DECIMAL(20, 3)) = dim.dec WHERE name = 'n3'""",
 }
 PARTNERS = {
     "IN or IN": "m IN (3, 5)",
