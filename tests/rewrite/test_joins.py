@@ -114,8 +114,6 @@ FORMS: dict[str, str] = {
     "decimal": "SELECT * FROM fact f JOIN dim ON f.dec = dim.dec WHERE name = 'n3'",
     "another decimal": """SELECT * FROM fact f JOIN dim
         ON f.dec = CAST(dim.dec AS DECIMAL(38, 12)) WHERE name = 'n3'""",
-    "a decimal with fewer digits": """SELECT * FROM fact f JOIN dim
-        ON CAST(f.dec AS DECIMAL(9, 2)) = CAST(dim.dec AS DECIMAL(9, 2)) WHERE name = 'n3'""",
 }
 PARTNERS = {
     "IN or IN": "m IN (3, 5)",
