@@ -346,14 +346,18 @@ public final class JoinKeySet implements KeyValues {
     } else if (form == Form.RANGE) {
       KeyRanges ranges = KeyRanges.of((StructType) filter.child().dataType(), rows(found));
       keys = new CollectedKeys.Ranges(inversion == null ? ranges : inversion.ranges(ranges));
-      if (inversion != null) original = originalKeys(null, ranges);
+      if (inversion != null) {
+        original = new KeyValues.Of(joinExpression(), null, ranges, dimension());
+      }
     } else {
       List<Object> values = found.stream().filter(Objects::nonNull).toList();
-      if (inversion != null) original = originalKeys(values, null);
+      KeyForms forms = KeyForms.of(joinExpression(), values, dimension());
+      original = forms.original();
+      KeyValues ofColumn = forms.ofColumn();
       keys =
-          inversion == null ? new CollectedKeys.Values(values)
-          : inversion.givesRanges() ? new CollectedKeys.Ranges(inversion.ranges(values))
-          : new CollectedKeys.Values(inversion.values(values));
+          ofColumn.ranges() != null
+              ? new CollectedKeys.Ranges(ofColumn.ranges())
+              : new CollectedKeys.Values(ofColumn.values());
     }
   }
 
@@ -371,10 +375,6 @@ public final class JoinKeySet implements KeyValues {
       out.add(KeyForms.of(operand, values, dimension()));
     }
     return out;
-  }
-
-  private KeyValues originalKeys(List<Object> values, KeyRanges ranges) {
-    return new KeyValues.Of(joinExpression(), values, ranges, dimension());
   }
 
   private static List<InternalRow> rows(Collection<Object> found) {
