@@ -124,18 +124,32 @@ class Snapshot:
         counts = np.asarray(pc.fill_null(files[name], 0))
         if isinstance(test, ContainsRange) and test.low is None and test.high is None:
             return counts > 0
+        if isinstance(test, ContainsRange):
+            return self._have_term_within(name, test, ordinals, int(np.count_nonzero(counts)))
         hits = self._hits(name, test, ordinals)
         return hits < counts if isinstance(test, ContainsOther) else hits > 0
 
-    def _hits(
-        self, name: str, test: Contains | ContainsOther | ContainsRange, ordinals: Numbers
-    ) -> Numbers:
+    def _have_term_within(
+        self, name: str, test: ContainsRange, ordinals: Numbers, files: int
+    ) -> npt.NDArray[np.bool_]:
+        """Return which files have a term within the bounds; of `files`, which have terms at all."""
+        found = np.zeros(len(ordinals) + 1, np.bool_)
+        found[-1] = True
+        places = _Places(ordinals)
+        part, type = self._parts[name], term_type(self._types[name])
+        for matches in match_range(part, type, test, self._in_time):
+            rows = places.of(matches.astype(np.int64))
+            new = np.unique(rows[~found[rows]])
+            found[new] = True
+            files -= len(new)
+            if not files:  # the terms that are left can add none
+                break
+        return found[:-1]
+
+    def _hits(self, name: str, test: Contains | ContainsOther, ordinals: Numbers) -> Numbers:
         """Return how many terms of each file are among the keys."""
         part, type = self._parts[name], term_type(self._types[name])
-        if isinstance(test, ContainsRange):
-            matches = match_range(part, type, test, self._in_time)
-        else:
-            matches = match_keys(part, type, test.keys, self._in_time)
+        matches = match_keys(part, type, test.keys, self._in_time)
         found = np.concatenate([np.zeros(0, np.uint32), *matches]).astype(np.int64)
         rows = _Places(ordinals).of(found)
         hits: Numbers = np.bincount(rows, minlength=len(ordinals) + 1)[:-1]

@@ -264,23 +264,29 @@ def match_range(
     part: Part, type: pa.DataType, test: ContainsRange, in_time: Callable[[], None]
 ) -> Iterator[_Ordinals]:
     """Yield a file's ordinal once for each of its terms within the bounds."""
+    for run in part.runs():
+        yield from _check_time(_matching_range(part, run, type, test), in_time)
+
+
+def _matching_range(
+    part: Part, run: Run, type: pa.DataType, test: ContainsRange
+) -> Iterator[_Ordinals]:
     low, high = (v.encode() if isinstance(v, str) else v for v in (test.low, test.high))
     above = bisect_left if test.includes_low else bisect_right
     below = bisect_right if test.includes_high else bisect_left
-    for run in part.runs():
-        firsts: Sequence[object] = _unpack(run.about, len(run.checksums), type).to_pylist()
-        # The first matching term may be in the block before the first matching start.
-        start = 0 if low is None else max(0, above(firsts, low) - 1)  # type: ignore[type-var]
-        end = len(firsts) if high is None else below(firsts, high)  # type: ignore[type-var]
-        found = (_block(data, type) for _, data in part.blocks(run, range(start, end)))
-
-        def select(block: Postings) -> _Ordinals:
-            terms = block.terms.to_pylist()
-            a = 0 if low is None else above(terms, low)
-            b = len(terms) if high is None else below(terms, high)
-            return block.ordinals[block.edges[a] : block.edges[max(a, b)]]
-
-        yield from _check_time(map(select, found), in_time)
+    firsts: Sequence[object] = _unpack(run.about, len(run.checksums), type).to_pylist()
+    # The first matching term may be in the block before the first matching start.
+    start = 0 if low is None else max(0, above(firsts, low) - 1)  # type: ignore[type-var]
+    end = len(firsts) if high is None else below(firsts, high)  # type: ignore[type-var]
+    for number, data in part.blocks(run, range(start, end)):
+        block = _block(data, type)
+        if start < number < end - 1:  # all of its terms are within the bounds
+            yield block.ordinals
+            continue
+        terms = block.terms.to_pylist()
+        a = 0 if low is None else above(terms, low)
+        b = len(terms) if high is None else below(terms, high)
+        yield block.ordinals[block.edges[a] : block.edges[max(a, b)]]
 
 
 def _check_time(found: Iterator[_Ordinals], in_time: Callable[[], None]) -> Iterator[_Ordinals]:
