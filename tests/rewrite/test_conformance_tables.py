@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Row, SparkSession
@@ -57,6 +59,30 @@ def test_conformance_25_and_39_deletion_vectors(spark: SparkSession, kind: str) 
     assert len(skips(spark, "SELECT * FROM vectored WHERE k = 12").rows) == 1
     spark.sql("REFRESH SKIPPING INDEX ON vectored")
     assert len(skips(spark, "SELECT * FROM vectored WHERE k IN (11, 12)").rows) == 2
+
+
+NAMES = ("plain", "a b", "50%", "a%20b", "ü", "..", ".a", "-", "a+b", "a#b?c", "a=b")
+
+
+@pytest.mark.parametrize("place", ["in the names of files", "in partitions"])
+def test_files_with_any_names(spark: SparkSession, tmp_path: Path, place: str) -> None:
+    """Delta's log has encoded paths, the index has the locations that Spark reads."""
+    folder = tmp_path / "a folder, 50% ü"
+    frame = spark.createDataFrame(list(enumerate(NAMES)), "k INT, p STRING").coalesce(1)
+    if place == "in partitions":
+        writer = frame.write.partitionBy("p").format("delta")
+        writer.option("delta.dataSkippingNumIndexedCols", "0").save(str(folder))
+    else:
+        folder.mkdir()
+        for k, name in enumerate(NAMES):
+            # Spark lists no file whose name begins with a dot, and Hadoop opens none with a colon.
+            pq.write_table(pa.table({"k": pa.array([k], pa.int32())}), folder / f"f{name}.parquet")
+        spark.sql(f"CONVERT TO DELTA parquet.`{folder}` NO STATISTICS")
+    spark.sql(f"CREATE SKIPPING INDEX ON delta.`{folder}` (k VALUE_LIST)")
+    for k in range(len(NAMES)):
+        found = skips(spark, f"SELECT * FROM delta.`{folder}` WHERE k = {k}")
+        (scan,) = found.explained.scans
+        assert (len(found.rows), scan.opened, scan.unknown) == (1, 1, 0)
 
 
 def test_conformance_26_maintenance(spark: SparkSession, tmp_path: Path) -> None:

@@ -53,12 +53,11 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   @Override protected scala.collection.immutable.List<PartitionDirectory> list(
       Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
     try {
-      Iterable<PartitionDirectory> all = listAll(partitionFilters, dataFilters);
       if (pruning.response() == null) {
         if (!pruning.isCollected()) acceptBroadcasts();
         pruning.collectAndLookUp();
       }
-      return ScalaInterop.asScala(prune(all, pruning));
+      return ScalaInterop.asScala(listRemaining(partitionFilters, dataFilters, pruning));
     } catch (Throwable failure) {
       Failures.passOn(failure);
       scala.collection.immutable.List<PartitionDirectory> all =
@@ -68,12 +67,37 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     }
   }
 
-  /** Lists by the scan's own filters only: Delta would plan again for the ranges of keys. */
+  /** Lists the files that are not pruned. Where the format can do that without a listing of all of
+      them, this saves most of the time if they are many. */
+  private List<PartitionDirectory> listRemaining(
+      Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters,
+      ScanPruning pruning) {
+    if (read.canListOthers()) {
+      FileCounter counter = pruning.createCounter(read.locations());
+      FileIndex others = read.without(read.findPrunable(counter));
+      if (others != null) {
+        List<PartitionDirectory> out =
+            ScalaInterop.asJava(list(others, partitionFilters, dataFilters));
+        if (files(out).count() == counter.remaining()) {
+          pruning.finish(counter);
+          return out;
+        }
+      }
+    }
+    return prune(listAll(partitionFilters, dataFilters), pruning);
+  }
+
   private Iterable<PartitionDirectory> listAll(
       Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
+    return list(inner, partitionFilters, dataFilters);
+  }
+
+  /** Lists by the scan's own filters only: Delta would plan again for the ranges of keys. */
+  private Iterable<PartitionDirectory> list(
+      FileIndex index, Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
     List<Expression> own = ScalaInterop.asJava(dataFilters);
     own.retainAll(pruning.filters());
-    return inner.listFiles(partitionFilters.toList(), ScalaInterop.asScala(own));
+    return index.listFiles(partitionFilters.toList(), ScalaInterop.asScala(own));
   }
 
   /** Takes the keys that Spark has collected. */
@@ -174,7 +198,7 @@ public final class PrunedFileIndex extends AbstractFileIndex {
   Map<String, Object> count(
       Iterable<Expression> partitionFilters, Iterable<Expression> dataFilters) {
     ScanPruning forecast = pruning.forecast();
-    if (!forecast.isCounted()) prune(listAll(partitionFilters, dataFilters), forecast);
+    if (!forecast.isCounted()) listRemaining(partitionFilters, dataFilters, forecast);
     return forecast.describe();
   }
 
@@ -218,7 +242,8 @@ public final class PrunedFileIndex extends AbstractFileIndex {
     }
   }
 
+  /** Not that of the inner index: Delta's hashes all files. */
   @Override public int hashCode() {
-    return inner.hashCode();
+    return inner.rootPaths().hashCode();
   }
 }

@@ -7,6 +7,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -54,6 +55,9 @@ public final class DeltaSource extends FileSource {
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
   private static final Set<String> COMMANDS = Set.of("delete", "update", "batch");
 
+  /** A path in the log that is the end of the file's location: it needs no decoding. */
+  private static final Pattern PLAIN = Pattern.compile("[\\w=-][\\w=.-]*+(/[\\w=-][\\w=.-]*+)*+");
+
   /** What a stream calls the scans of its micro-batches. */
   private static final String STREAM = "streaming";
 
@@ -61,8 +65,10 @@ public final class DeltaSource extends FileSource {
   /** Null for a stream: its files may be of other versions, with other rows, so that the statistics
       of a snapshot do not hold for them. */
   private final Snapshot snapshot;
-  private final scala.collection.Iterable<AddFile> files;
+  private final List<AddFile> files;
   private final Metadata metadata;
+  /** Those of the files, in their order. */
+  private List<String> locations;
 
   private DeltaSource(
       HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot,
@@ -70,7 +76,7 @@ public final class DeltaSource extends FileSource {
     super(relation);
     this.index = index;
     this.snapshot = snapshot;
-    this.files = files;
+    this.files = ScalaInterop.asJava(files);
     this.metadata = index.metadata();
   }
 
@@ -106,7 +112,7 @@ public final class DeltaSource extends FileSource {
     addStep(steps, "partitions", scan.partition());
     // Not `scanned`, which may be what `resize` reports.
     Long files = scan.scanned() == null ? null : number(scan.scanned().files());
-    SizeStep.add(steps, "statistics", files, sumBytes(scan.files()));
+    SizeStep.add(steps, "statistics", files, sumBytes(ScalaInterop.asJava(scan.files())));
   }
 
   private static void addStep(List<SizeStep> steps, String name, DataSize size) {
@@ -130,10 +136,50 @@ public final class DeltaSource extends FileSource {
     return sumBytes(files);
   }
 
-  private static long sumBytes(scala.collection.Iterable<AddFile> files) {
-    long bytes = 0;
-    for (AddFile file : ScalaInterop.asJava(files)) bytes += file.size();
-    return bytes;
+  private static long sumBytes(List<AddFile> files) {
+    return files.stream().mapToLong(AddFile::size).sum();
+  }
+
+  /** Not by way of Delta's file status, which parses each path several times. */
+  @Override public List<String> locations() {
+    if (locations == null) locations = files.stream().map(file -> location(file.path())).toList();
+    return locations;
+  }
+
+  private String location(String path) {
+    String root = index.path().toString();
+    return PLAIN.matcher(path).matches() && !root.endsWith("/")
+        ? root + "/" + path
+        : index.absolutePath(path).toString();
+  }
+
+  @Override public Set<String> findPrunable(FileCounter counter) {
+    Set<String> out = new HashSet<>();
+    for (int i = 0; i < files.size(); i++) {
+      String location = locations().get(i);
+      long size = files.get(i).size();
+      if (counter.drops(counter.ordinal(location, size, ""), location, size)) out.add(location);
+    }
+    return out;
+  }
+
+  @Override public boolean canListOthers() {
+    return index instanceof PreparedDeltaFileIndex;
+  }
+
+  @Override public FileIndex without(Set<String> pruned) {
+    if (!(index instanceof PreparedDeltaFileIndex read)) return null;
+    List<AddFile> remaining = new ArrayList<>();
+    for (int i = 0; i < files.size(); i++) {
+      if (!pruned.contains(locations().get(i))) remaining.add(files.get(i));
+    }
+    try {
+      DeltaScan scan =
+          ObjectCopy.with(read.preparedScan(), "files", ScalaInterop.asScala(remaining));
+      return ObjectCopy.with(read, "preparedScan", scan);
+    } catch (ReflectiveOperationException changed) {
+      return null;
+    }
   }
 
   @Override public HadoopFsRelation resize(double fraction) {
@@ -168,9 +214,9 @@ public final class DeltaSource extends FileSource {
 
   @Override public Set<String> empty() {
     Set<String> out = new HashSet<>();
-    for (AddFile file : ScalaInterop.asJava(files)) {
+    for (AddFile file : files) {
       Long rows = number(file.numLogicalRecords());
-      if (rows != null && rows == 0) out.add(index.absolutePath(file.path()).toString());
+      if (rows != null && rows == 0) out.add(location(file.path()));
     }
     return out;
   }
@@ -182,7 +228,7 @@ public final class DeltaSource extends FileSource {
   @Override protected List<PartitionDirectory> directories() {
     Map<scala.collection.immutable.Map<String, String>, List<FileStatusWithMetadata>> byValues =
         new HashMap<>();
-    for (AddFile file : ScalaInterop.asJava(files)) {
+    for (AddFile file : files) {
       byValues.computeIfAbsent(file.partitionValues(), values -> new ArrayList<>())
           .add(index.fileStatusWithMetadataFromAddFile(file));
     }
@@ -241,7 +287,7 @@ public final class DeltaSource extends FileSource {
     if (!type.equals(plan.output().apply(at + 1).dataType())) return null;
     ColumnBounds out = new ColumnBounds(type);
     for (InternalRow row : rows) {
-      String location = index.absolutePath(row.getUTF8String(0).toString()).toString();
+      String location = location(row.getUTF8String(0).toString());
       Long deleted = number(row, 1);
       Long live = number(row, 2);
       if (live != null && deleted != null) live -= deleted;

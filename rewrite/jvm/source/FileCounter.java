@@ -81,6 +81,11 @@ public final class FileCounter {
     return total;
   }
 
+  /** Returns how many files are left. */
+  public int remaining() {
+    return total - pruned;
+  }
+
   /** Returns the fraction of the bytes, from 0 to 1, that remains; 1 if there were none. */
   public double remainingFraction() {
     return bytes == 0 ? 1 : 1 - (double) prunedBytes / bytes;

@@ -9,6 +9,7 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.catalyst.FileSourceOptions;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -89,6 +90,17 @@ public abstract class FileSource implements ScanSource, ColumnResolver {
       }
     }
     return out;
+  }
+
+  /** Returns the table format's file index with only the files that are not pruned, or null: then all
+      have to be listed. It may list more, if it plans the scan again. */
+  public FileIndex without(Set<String> pruned) {
+    return null;
+  }
+
+  /** Whether `without` has such an index. */
+  public boolean canListOthers() {
+    return false;
   }
 
   /** Returns the files that it reads, by partition; empty where that is not known yet. */
