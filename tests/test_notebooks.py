@@ -25,6 +25,8 @@ SHOWN = ("image/png", "text/html", "text/plain")
 """What is committed of an output; progress bars have others."""
 
 SECONDS = re.compile(r"\d+(?:[.,]\d+)* (m?s)\b")
+BAR = re.compile(r"(… s</td>.*?width:)[\d.]+%")
+"""The length of a time, as a bar."""
 TEMPORARY = re.compile(rf"{re.escape(gettempdir())}/tmp\w{{8}}/")
 
 
@@ -95,7 +97,7 @@ def clean(output: Any) -> bool:
 
 
 def hide_run(text: str) -> str:
-    return TEMPORARY.sub("", SECONDS.sub(r"… \1", text))
+    return TEMPORARY.sub("", BAR.sub(r"\g<1>100%", SECONDS.sub(r"… \1", text)))
 
 
 def code_cells(notebook: Any) -> list[Any]:

@@ -63,7 +63,11 @@ class Sample:
 
 
 def choose_files(files: pa.Table, most: int) -> pa.Table:
-    """Choose at most `most` random files of a table, with at most BYTES bytes, but at least one."""
+    """Choose at most `most` random files of a table, with at most BYTES bytes, but at least one.
+
+    A copy of the table with the same names of files has the same ones, in whatever order they are.
+    """
+    files = files.sort_by("path")
     order = np.random.default_rng(0).permutation(len(files))[:most]
     taken = np.cumsum(files["size"].to_numpy()[order]) <= BYTES
     taken[:1] = True
