@@ -7,7 +7,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.regex.Pattern;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.spark.sql.Column;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -54,9 +53,6 @@ public final class DeltaSource extends FileSource {
 
   /** What DELETE, UPDATE and MERGE call the scans in which they look for their rows. */
   private static final Set<String> COMMANDS = Set.of("delete", "update", "batch");
-
-  /** A path in the log that is the end of the file's location: it needs no decoding. */
-  private static final Pattern PLAIN = Pattern.compile("[\\w=-][\\w=.-]*+(/[\\w=-][\\w=.-]*+)*+");
 
   /** What a stream calls the scans of its micro-batches. */
   private static final String STREAM = "streaming";
@@ -148,9 +144,24 @@ public final class DeltaSource extends FileSource {
 
   private String location(String path) {
     String root = index.path().toString();
-    return PLAIN.matcher(path).matches() && !root.endsWith("/")
+    return isPlain(path) && !root.endsWith("/")
         ? root + "/" + path
         : index.absolutePath(path).toString();
+  }
+
+  /** Whether a path in the log is the end of the file's location: it is relative, and has no escapes,
+      no steps up and no empty names. */
+  private static boolean isPlain(String path) {
+    char before = '/';
+    for (int i = 0; i < path.length(); i++) {
+      char c = path.charAt(i);
+      boolean isOfName =
+          c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_'
+              || c == '-' || c == '=';
+      if (!isOfName && (before == '/' || c != '.' && c != '/')) return false;
+      before = c;
+    }
+    return before != '/';
   }
 
   @Override public Set<String> findPrunable(FileCounter counter) {
