@@ -172,7 +172,7 @@ def _lines(
             result = run(arm)
             seconds[arm] = time.perf_counter() - start
             store.delay(0)
-            opened[arm] = _opened(spark, target.table(arm), before)
+            opened[arm] = _files_of(spark, target.table(arm), before)
             spark.conf.set("spark.skipping.enabled", "false")
             results[arm] = _rows(spark, result)
         spark.conf.set("spark.skipping.enabled", "true")
@@ -213,7 +213,7 @@ def _stream(
     return run
 
 
-def _opened(spark: SparkSession, name: str, before: set[int]) -> str:
+def _files_of(spark: SparkSession, name: str, before: set[int]) -> str:
     """Files that each of the command's scans opened."""
     counts = [
         "?" if row.opened is None else str(row.opened)
