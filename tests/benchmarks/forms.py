@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -107,7 +107,7 @@ STREAMS: dict[str, tuple[Query, str]] = {
 }
 
 
-def main(files: int, delay: int) -> None:
+def main(names: Collection[str], files: int, delay: int) -> None:
     """Print the table."""
     lines: list[tuple[object, ...]] = []
     with ObjectStore() as store, TemporaryDirectory() as folder:
@@ -118,7 +118,8 @@ def main(files: int, delay: int) -> None:
             keys = spark.range(0, files // 3).selectExpr("id * 30 + 1 AS k", "id AS v")
             new = spark.sql("SELECT -1L AS k, 1L AS v")
             keys.unionAll(new).coalesce(1).write.format("delta").saveAsTable("source")
-            for target in tqdm(TARGETS, unit="table", disable=None):
+            targets = [each for each in TARGETS if each.name in names]
+            for target in tqdm(targets, unit="table", disable=None):
                 store.delay(0)
                 _make(spark, target, files)
                 for line in _lines(spark, target, store, delay, Path(folder)):
@@ -230,6 +231,8 @@ def _rows(spark: SparkSession, source: str) -> object:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
+    every = [target.name for target in TARGETS]
+    parser.add_argument("names", nargs="*", metavar="table", default=every, help=", ".join(every))
     parser.add_argument("--files", type=int, default=100)
     parser.add_argument("--delay", type=int, default=30, help="ms a request")
     main(**vars(parser.parse_args()))
