@@ -110,6 +110,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.no_index
 	$(BIN)/python -m tests.benchmarks.planning
 	$(BIN)/python -m tests.benchmarks.first_query
+	$(BIN)/python -m tests.benchmarks.forms
 	$(BIN)/python -m tests.benchmarks.refresh
 	$(BIN)/python -m tests.benchmarks.row_groups
 	$(BIN)/python -m tests.benchmarks.star_join

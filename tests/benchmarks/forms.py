@@ -117,10 +117,13 @@ def main(names: Collection[str], files: int, delay: int) -> None:
             # One key of each third file, and one of none.
             keys = spark.range(0, files // 3).selectExpr("id * 30 + 1 AS k", "id AS v")
             new = spark.sql("SELECT -1L AS k, 1L AS v")
-            keys.unionAll(new).coalesce(1).write.format("delta").saveAsTable("source")
+            source = keys.unionAll(new).coalesce(1)
+            source.writeTo("spark_catalog.default.source").using("delta").create()
+            source.writeTo("iceberg.default.source").using("iceberg").create()
             targets = [each for each in TARGETS if each.name in names]
             for target in tqdm(targets, unit="table", disable=None):
                 store.delay(0)
+                spark.sql(f"USE {target.namespace}")  # so that the source has the same format
                 _make(spark, target, files)
                 for line in _lines(spark, target, store, delay, Path(folder)):
                     lines.append((target.name, *line))
