@@ -125,24 +125,26 @@ class Snapshot:
         if isinstance(test, ContainsRange) and test.low is None and test.high is None:
             return counts > 0
         if isinstance(test, ContainsRange):
-            return self._have_term_within(name, test, ordinals, int(np.count_nonzero(counts)))
+            return self._have_term_within(name, test, ordinals, counts > 0)
         hits = self._hits(name, test, ordinals)
         return hits < counts if isinstance(test, ContainsOther) else hits > 0
 
     def _have_term_within(
-        self, name: str, test: ContainsRange, ordinals: Numbers, files: int
+        self, name: str, test: ContainsRange, ordinals: Numbers, have_terms: npt.NDArray[np.bool_]
     ) -> npt.NDArray[np.bool_]:
-        """Return which files have a term within the bounds; of `files`, which have terms at all."""
+        """Return which files have a term within the bounds; `have_terms`: those that have any."""
         found = np.zeros(len(ordinals) + 1, np.bool_)
-        found[-1] = True
+        found[-1] = True  # stands for ordinals that are not requested
+        left = np.count_nonzero(have_terms)
         places = _Places(ordinals)
         part, type = self._parts[name], term_type(self._types[name])
         for matches in match_range(part, type, test, self._in_time):
             rows = places.of(matches.astype(np.int64))
             new = np.unique(rows[~found[rows]])
             found[new] = True
-            files -= len(new)
-            if not files:  # the terms that are left can add none
+            # Not all of `new`: a file without a count must not stand for another one.
+            left -= np.count_nonzero(have_terms[new])
+            if not left:
                 break
         return found[:-1]
 
