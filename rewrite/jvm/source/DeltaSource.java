@@ -63,6 +63,7 @@ public final class DeltaSource extends FileSource {
   private final Snapshot snapshot;
   private final List<AddFile> files;
   private final Metadata metadata;
+  private final String root;
   /** Those of the files, in their order. */
   private List<String> locations;
 
@@ -74,6 +75,7 @@ public final class DeltaSource extends FileSource {
     this.snapshot = snapshot;
     this.files = ScalaInterop.asJava(files);
     this.metadata = index.metadata();
+    this.root = index.path().toString();
   }
 
   /** Returns the scan; null if the relation is not that of a read whose files may be pruned. */
@@ -143,7 +145,6 @@ public final class DeltaSource extends FileSource {
   }
 
   private String location(String path) {
-    String root = index.path().toString();
     return isPlain(path) && !root.endsWith("/")
         ? root + "/" + path
         : index.absolutePath(path).toString();
