@@ -122,9 +122,9 @@ class Snapshot:
     ) -> npt.NDArray[np.bool_]:
         name = f"{test.sketch}_{test.field}"
         counts = np.asarray(pc.fill_null(files[name], 0))
-        if isinstance(test, ContainsRange) and test.low is None and test.high is None:
-            return counts > 0
         if isinstance(test, ContainsRange):
+            if test.low is None and test.high is None:
+                return counts > 0
             return self._have_term_within(name, test, ordinals, counts > 0)
         hits = self._hits(name, test, ordinals)
         return hits < counts if isinstance(test, ContainsOther) else hits > 0
