@@ -108,12 +108,15 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.delta_rs
 	$(BIN)/python -m tests.benchmarks.literals
 	$(BIN)/python -m tests.benchmarks.no_index
+	$(BIN)/python -m tests.benchmarks.one_key
 	$(BIN)/python -m tests.benchmarks.planning
 	$(BIN)/python -m tests.benchmarks.first_query
+	$(BIN)/python -m tests.benchmarks.folder
 	$(BIN)/python -m tests.benchmarks.forms
 	$(BIN)/python -m tests.benchmarks.refresh
 	$(BIN)/python -m tests.benchmarks.row_groups
 	$(BIN)/python -m tests.benchmarks.star_join
+	$(BIN)/python -m tests.benchmarks.start
 	$(BIN)/python -m tests.benchmarks.stores
 	$(BIN)/python -m tests.benchmarks.tpc tpcds
 	$(BIN)/python -m tests.benchmarks.tpc tpch

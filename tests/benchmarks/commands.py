@@ -16,28 +16,25 @@ command did, so that rounds are alike.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 import rewrite
 from skipping import SkippingIndex
-from tests.benchmarks.refresh import _SCHEMA
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.small_files import write_small_files
 from tests.benchmarks.star import KEYS, star
 from tests.object_store import BUCKET, ObjectStore
 
@@ -146,32 +143,11 @@ def _keys(spark: SparkSession, files: int, match: int, each: int, new: int) -> s
 
 def _small_files(place: Place, files: int) -> dict[str, str]:
     """Two tables of files of ten rows, of which no file's bounds would tell one from the next."""
+    schema = pa.schema({"id": pa.int64(), "s": pa.string()})
     for arm in ARMS:
-        root = place.folder / f"small-{arm}"
-        (root / "_delta_log").mkdir(parents=True)
-        names = [f"part-{i:06}.parquet" for i in range(files)]
-        for i, name in enumerate(names):
-            ids = [row * files + i for row in range(SMALL)]
-            pq.write_table(pa.table({"id": ids, "s": list(map(str, ids))}), root / name)
-        metadata = {
-            "id": f"00000000-0000-0000-0000-{ARMS.index(arm):012}",
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": json.dumps(_SCHEMA),
-            "partitionColumns": [],
-            "configuration": {"delta.dataSkippingNumIndexedCols": "0"},
-            "createdTime": 0,
-        }
-        actions: list[Mapping[str, Any]] = [
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-            {"metaData": metadata},
-        ]
-        for name in names:
-            size = (root / name).stat().st_size
-            add = {"path": name, "partitionValues": {}, "size": size, "modificationTime": 0}
-            counted = json.dumps({"numRecords": SMALL})
-            actions.append({"add": {**add, "dataChange": True, "stats": counted}})
-        log = root / "_delta_log" / f"{0:020d}.json"
-        log.write_text("".join(json.dumps(action) + "\n" for action in actions))
+        ids = ([row * files + i for row in range(SMALL)] for i in range(files))
+        tables = (pa.table({"id": each, "s": list(map(str, each))}, schema) for each in ids)
+        write_small_files(place.folder / f"small-{arm}", schema, tables)
     return {arm: f"delta.`{place.uri}/small-{arm}`" for arm in ARMS}
 
 
