@@ -28,11 +28,15 @@ from providers.predicate import Compare as Comparison
 from providers.predicate import In, IsNull, Leaf
 from providers.values import Domain
 
-FPP = 0.01
-"""Default false-positive rate: the fraction of files without a key that it does not prune."""
+FPP = 0.001
+"""Default false-positive rate: the fraction of files without a key that it does not prune.
+
+0.01 would save a third of the bytes, but a query opens a file for each false positive, and a join
+has many keys.
+"""
 
 LEAST, MOST = 64, 1 << 22
-"""Capacity of the smallest filter, and of the largest (5 MB with an fpp of 0.01)."""
+"""Capacity of the smallest filter, and of the largest (7.5 MB with the default fpp)."""
 
 CANDIDATES, FIXED = 10, 10_000
 """Flint's defaults: steps in which filters grow from 1,024 values, or a fixed capacity."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from providers.bloom_filter import FPP
 from providers.predicate import Compare, Leaf
 from skipping.advise.analyze import list_kinds
 from skipping.advise.baseline import TableItself
@@ -102,12 +103,15 @@ class TestTheWholeTable:
             one, ten, hundred = kinds(found[column])["VALUE_LIST"].kept
             assert one < ten < hundred <= N
         assert kinds(found["scattered"])["VALUE_LIST"].kept[1] <= 30
-        # Past half a bloom filter is not asked at all, whatever it would prune.
-        assert kinds(found["clustered"])["BLOOM_FILTER"].kept[2] == N
+        # The false positives of a hundred keys leave few more files.
+        listed, filtered = (
+            kinds(found["clustered"])[kind].kept[2] for kind in ("VALUE_LIST", "BLOOM_FILTER")
+        )
+        assert listed <= filtered <= 1.1 * listed
 
     def test_a_filter_keeps_what_its_rate_says(self, found: dict[str, ColumnAdvice]) -> None:
         one = kinds(found["unique"])["BLOOM_FILTER"].kept[0]
-        assert 1 <= one <= 1 + 4 * 0.01 * N
+        assert 1 <= one <= 1 + 4 * FPP * N
 
     def test_how_it_lies(self, found: dict[str, ColumnAdvice]) -> None:
         depths = {name: c.clustering.depth for name, c in found.items() if c.clustering}
