@@ -14,6 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import rewrite
+from rewrite.bridge.callbacks import Answers
+from rewrite.bridge.messages import read_message
+from rewrite.bridge.protocol import OP, PRUNED
 from skipping.lookup.scan_plan import ScanPlan
 from tests.rewrite.differential import (
     FORMATS,
@@ -173,7 +176,7 @@ def test_static_joins_open_the_files_that_metadata_leave(
     found = same_rows(spark, form.query, conf=conf, garbage=needless)
     assert fact(found, form.table).opened == form.opened, str(found.explained)
     assert "of the metadata of" in str(found.explained), str(found.explained)
-    with settings(spark, {**conf, **OFF}):
+    with settings(spark, {**conf, **OFF, "spark.skipping.dynamic.enabled": "false"}):
         df = spark.sql(form.query)
         df.collect()
         (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("." + form.table)]
@@ -290,6 +293,41 @@ def test_static_joins_of_a_subquery_are_found_once(spark: SparkSession, format: 
     for line in plan.split("\n"):
         assert line.count("the metadata of") <= 1, plan
     same_rows(spark, with_edge, conf=SMJ)
+
+
+@on_every_format
+def test_static_joins_look_up_only_what_may_prune(
+    spark: SparkSession, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No condition has an indexed column, and the bounds of each side include the other's."""
+    make_table(spark, "both", ROWS, "k VALUE_LIST", properties=BOUNDS)
+    lookups = []
+    apply = Answers.apply
+
+    def count(self: Answers, envelope: str, message: bytes | str) -> bytes:
+        if not isinstance(message, str) and read_message(message)[0][OP] == PRUNED:
+            lookups.append(message)
+        return apply(self, envelope, message)
+
+    monkeypatch.setattr(Answers, "apply", count)
+
+    def count_lookups(query: str, conf: dict[str, str]) -> int:
+        with settings(spark, conf):
+            for _ in range(2):  # the first one reads bounds
+                lookups.clear()
+                spark.sql(query)._jdf.queryExecution().executedPlan()
+        return len(lookups)
+
+    query = f"SELECT b.id FROM both b JOIN {TWICE.format('side', 'd >= 0')} ON b.k = s.k"
+    for condition, more in (("b.d < 200", 0), ("b.d < 200 AND b.k < 300", 1)):
+        each = f"{query} WHERE {condition}"
+        without = count_lookups(each, {**SMJ, **OFF})
+        assert count_lookups(each, SMJ) == without + more, condition
+    # A narrower side is looked up.
+    query = f"SELECT b.id FROM both b JOIN {TWICE.format('side', 'd < 20')} ON b.k = s.k"
+    assert fact(same_rows(spark, query, conf=SMJ), "both").opened == 2
+    spark.sql("DROP SKIPPING INDEX ON both")
+    spark.sql("DROP TABLE both")
 
 
 def test_static_joins_are_no_condition_of_a_query(spark: SparkSession, format: str) -> None:

@@ -147,20 +147,21 @@ record StaticJoins(PruningContext context) {
     Set<String> remaining;
     boolean isLookedUp;
 
-    /** `above` are the conditions directly above the scan. */
+    /** `above` are the conditions directly above the scan. Spark adds IS NOT NULL for each join, and
+        files with only nulls have no keys anyway. */
     Scan(LogicalPlan leaf, List<Expression> above) {
       this.leaf = leaf;
       conditions =
           above.stream()
               .filter(each -> each.deterministic() && !SubqueryExpression.hasSubquery(each))
+              .filter(each -> !(each instanceof IsNotNull))
               .toList();
     }
 
     /** Whether a part of the table may be left: without conditions all keys are, except where
         partitions are cheap to compare. */
     boolean isSelective(Expression key) {
-      return !keys.isEmpty() || ScanSources.hasConditions(leaf)
-          || conditions.stream().anyMatch(each -> !(each instanceof IsNotNull))
+      return !keys.isEmpty() || ScanSources.hasConditions(leaf) || !conditions.isEmpty()
           || source.isPartition(Conditions.path(Casts.bare(key)));
     }
   }
@@ -389,6 +390,7 @@ record StaticJoins(PruningContext context) {
       if (isLarge(edge.from) || isLarge(edge.to)) return false;
       KeyValues keys = findKeys(edge);
       if (keys == null || keys.equals(compared.put(edge, keys))) return false;
+      if (context.statistics().coverAll(edge.to.source, keys)) return false;
       Map<Edge, KeyValues> all = new LinkedHashMap<>(edge.to.keys);
       all.put(edge, keys);
       Set<String> fewer = findRemaining(edge.to, all);

@@ -112,6 +112,21 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
     return of(type, out);
   }
 
+  /** Whether each of some ranges is within one of these. */
+  public boolean cover(List<Range> others) {
+    if (from == null || to == null) return false;
+    Ordering<Object> order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
+    List<Range> own = ranges();
+    return others.stream()
+        .allMatch(
+            other ->
+                own.stream()
+                    .anyMatch(
+                        each ->
+                            order.compare(each.min(), other.min()) <= 0
+                                && order.compare(each.max(), other.max()) >= 0));
+  }
+
   public int size() {
     return from == null ? to.size() : from.size();
   }

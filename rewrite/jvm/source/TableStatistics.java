@@ -13,6 +13,7 @@ import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.IsNotNull;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.TimestampType;
@@ -160,6 +161,9 @@ public final class TableStatistics {
       ScanSource read, List<Expression> conditions, List<Expression> late,
       List<? extends KeyValues> keys) {
     String refusal = client.refusal(read.table(), true);
+    if (refusal == null && !isAnyIndexed(read, conditions, keys)) {
+      refusal = "no condition has an indexed column";
+    }
     LookupResponse response =
         refusal == null
             ? client.findPrunable(
@@ -167,6 +171,33 @@ public final class TableStatistics {
                     read.table(), columns(read), conditions, keys, List.of()))
             : LookupResponse.none(refusal);
     return new FileCounter(response, ask(read, conditions, late, keys));
+  }
+
+  /** Whether the index may have a column or an expression of some conditions or keys. */
+  private boolean isAnyIndexed(
+      ScanSource read, List<Expression> conditions, List<? extends KeyValues> keys) {
+    if (!client.composites(read.table()).isEmpty()) return true;
+    IndexedColumns columns = columns(read);
+    return Stream.concat(conditions.stream(), keys.stream().map(KeyValues::column))
+        .anyMatch(each -> each != null && hasIndexedPart(read, columns, each));
+  }
+
+  private boolean hasIndexedPart(ScanSource read, IndexedColumns columns, Expression e) {
+    String identity = columns.identity(e);
+    return identity != null && client.hasIndex(read.table(), identity)
+        || e.dataType() instanceof ArrayType // its elements have no identity
+        || ScalaInterop.asJava(e.children()).stream()
+            .anyMatch(child -> hasIndexedPart(read, columns, child));
+  }
+
+  /** Whether ranges of a column include the values of every file, as far as its bounds are cached:
+      then they prune nothing. */
+  public boolean coverAll(ScanSource read, KeyValues keys) {
+    List<String> path = Conditions.path(keys.column());
+    CachedBounds cached = path == null ? null : cachedBounds(read, path);
+    if (keys.ranges() == null || cached == null || cached.bounds == null) return false;
+    List<Range> all = cached.bounds.ranges();
+    return all != null && keys.ranges().cover(all);
   }
 
   /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
