@@ -48,8 +48,10 @@ test: jars  ## lint, types, tests without a JVM, and one of each index type, for
 test-fast: jars
 	$(PYTEST) --hypothesis-profile fast -m "(unit and not nightly or smoke) and not soak"
 
+# Stores do not depend on the line of Spark.
 test-smoke: jars  ## one test of each index type, format, store, join form; SPARK=3.5 is another line
-	$(PYTEST) --hypothesis-profile fast -m "smoke and not soak" $(AGAIN)
+	$(PYTEST) --hypothesis-profile fast -m "smoke and not soak" $(AGAIN) \
+	  $(if $(SPARK),--ignore tests/skipping/stores)
 
 test-lines:  ## these on each other line of Spark
 	for line in 3.5 4.0 4.2; do $(MAKE) test-smoke SPARK=$$line || exit; done
