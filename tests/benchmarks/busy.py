@@ -1,0 +1,97 @@
+"""First lookups on a busy machine: `python -m tests.benchmarks.busy [processes] [starts]`.
+
+Each start is a new driver, with as many busy processes as given on the same cores. It runs the
+first query on each of ten indexed tables. Counts queries that pruned; the others read all files,
+because the index did not respond within `spark.skipping.timeout`.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.benchmarks.report import heading, spread, table
+from tests.benchmarks.session import benchmark_session
+from tests.benchmarks.star import star
+
+__all__ = ["main"]
+
+TABLES, FILES, ROWS = 10, 200, 500
+CHILD = """
+import json, sys
+from pyspark.sql import SparkSession
+import rewrite
+from tests.benchmarks.busy import TABLES
+
+warehouse = sys.argv[1]
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.warehouse.dir", warehouse)
+spark = rewrite.session(builder)
+spark.sparkContext.setLogLevel("ERROR")
+out = []
+for n in range(TABLES):
+    df = spark.sql(f"SELECT count(*) FROM delta.`{warehouse}/{n}` WHERE h = xxhash64(7L)")
+    df.collect()
+    (scan,) = rewrite.explain(df).scans
+    out.append((scan.opened, scan.seconds, scan.reason))
+print(json.dumps(out))
+"""
+
+
+def main(processes: int = 8, starts: int = 3) -> None:
+    """Print the table."""
+    with TemporaryDirectory() as folder:
+        warehouse = f"{folder}/warehouse"
+        with benchmark_session({"spark.sql.warehouse.dir": warehouse}) as spark:
+            for n in range(TABLES):
+                frame = star(spark, ROWS, files=FILES).write.format("delta")
+                frame.option("delta.dataSkippingNumIndexedCols", "0").save(f"{warehouse}/{n}")
+                spark.sql(f"CREATE SKIPPING INDEX ON delta.`{warehouse}/{n}` (h VALUE_LIST)")
+        rows = []
+        for busy in (0, processes):
+            found = [each for _ in range(starts) for each in _start(busy, warehouse, Path(folder))]
+            pruned = [each for each in found if each[0] < FILES]
+            reasons = {each[2] for each in found if each[0] == FILES}
+            seconds = spread([each[1] for each in found], 3)
+            rows.append((busy, f"{len(pruned)} of {len(found)}", seconds, "; ".join(reasons)))
+        heading("First lookups", starts=starts, tables=TABLES, files=FILES)
+        table(("busy processes", "pruned", "lookup, s", "why not"), rows)
+
+
+def _start(busy: int, warehouse: str, folder: Path) -> list[Any]:
+    """Return what a driver's first queries opened, their seconds, and why they were not pruned."""
+    workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(busy)]
+    for worker in workers:
+        worker.start()
+    try:
+        env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+        done = subprocess.run(
+            (sys.executable, "-c", CHILD, warehouse),
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+    finally:
+        for worker in workers:
+            worker.kill()
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
