@@ -1,7 +1,7 @@
 """First lookups on a busy machine: `python -m tests.benchmarks.busy [processes] [starts]`.
 
-Each start is a new driver, with as many busy processes as given on the same cores. It runs the
-first query on each of ten indexed tables. Counts queries that pruned; the others read all files,
+Each start is a new driver, which runs the first query on each of ten indexed tables. The given
+number of busy processes uses the same cores. Counts queries that pruned; the others read all files,
 because the index did not respond within `spark.skipping.timeout`.
 """
 

@@ -179,15 +179,15 @@ public final class TableStatistics {
     if (!client.composites(read.table()).isEmpty()) return true;
     IndexedColumns columns = columns(read);
     return Stream.concat(conditions.stream(), keys.stream().map(KeyValues::column))
-        .anyMatch(each -> each != null && hasIndexedPart(read, columns, each));
+        .anyMatch(each -> each != null && mayUseIndex(read, columns, each));
   }
 
-  private boolean hasIndexedPart(ScanSource read, IndexedColumns columns, Expression e) {
+  private boolean mayUseIndex(ScanSource read, IndexedColumns columns, Expression e) {
     String identity = columns.identity(e);
     return identity != null && client.hasIndex(read.table(), identity)
         || e.dataType() instanceof ArrayType // its elements have no identity
         || ScalaInterop.asJava(e.children()).stream()
-            .anyMatch(child -> hasIndexedPart(read, columns, child));
+            .anyMatch(child -> mayUseIndex(read, columns, child));
   }
 
   /** Whether ranges of a column include the values of every file, as far as its bounds are cached:
