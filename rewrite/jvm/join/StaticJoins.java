@@ -390,16 +390,16 @@ record StaticJoins(PruningContext context) {
       if (isLarge(edge.from) || isLarge(edge.to)) return false;
       KeyValues keys = findKeys(edge);
       if (keys == null || keys.equals(compared.put(edge, keys))) return false;
-      if (context.statistics().coverAll(edge.to.source, keys)) return false;
-      Map<Edge, KeyValues> all = new LinkedHashMap<>(edge.to.keys);
-      all.put(edge, keys);
-      Set<String> fewer = findRemaining(edge.to, all);
+      Set<String> prunable = context.statistics().findPrunable(edge.to.source, keys);
+      if (prunable.isEmpty()) return false;
       Set<String> before = remaining(edge.to);
-      int files = edge.to.source.files();
-      if (fewer == null || fewer.size() >= (before == null ? files : before.size())) return false;
+      Set<String> fewer = new HashSet<>(before == null ? edge.to.source.locations() : before);
+      if (!fewer.removeAll(prunable)) return false;
       // Spark reads equal parts of a query once; with keys, each of them.
       int count = copies.count(edge.pruningSide);
-      if (count > 1 && fewer.size() * count > files) return false;
+      if (count > 1 && fewer.size() * count > edge.to.source.files()) return false;
+      Map<Edge, KeyValues> all = new LinkedHashMap<>(edge.to.keys);
+      all.put(edge, keys);
       edge.to.keys = Collections.unmodifiableMap(all);
       edge.to.remaining = fewer;
       return true;
@@ -410,24 +410,18 @@ record StaticJoins(PruningContext context) {
       return scan.source.files() > TableStatistics.MAX_FILES;
     }
 
-    private Set<String> remaining(Scan scan) throws Exception {
-      if (!scan.isLookedUp) scan.remaining = findRemaining(scan, scan.keys);
-      scan.isLookedUp = true;
-      return scan.remaining;
-    }
-
     /** Return the locations of the files that remain of a scan; null: all of them. */
-    private Set<String> findRemaining(Scan scan, Map<Edge, KeyValues> keys) throws Exception {
-      List<KeyValues> sets = List.copyOf(keys.values());
-      if (scan.conditions.isEmpty() && sets.isEmpty()) return null;
+    private Set<String> remaining(Scan scan) throws Exception {
+      if (scan.isLookedUp) return scan.remaining;
+      scan.isLookedUp = true;
+      if (scan.conditions.isEmpty()) return null;
       FileCounter counter =
-          context.statistics().lookUp(scan.source, scan.conditions, List.of(), sets);
-      // To list them takes longer than all else.
+          context.statistics().lookUp(scan.source, scan.conditions, List.of(), List.of());
       Set<String> prunable = counter.prunesAny() ? scan.source.findPrunable(counter) : Set.of();
       if (prunable.isEmpty()) return null;
-      Set<String> out = new HashSet<>(scan.source.locations());
-      out.removeAll(prunable);
-      return out;
+      scan.remaining = new HashSet<>(scan.source.locations());
+      scan.remaining.removeAll(prunable);
+      return scan.remaining;
     }
 
     /** Return the keys that the remaining files of a scan may have; null if that is unknown. */

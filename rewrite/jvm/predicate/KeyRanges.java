@@ -112,12 +112,11 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
     return of(type, out);
   }
 
-  /** Whether each of some ranges is within one of these. */
-  public boolean cover(List<Range> others) {
-    if (from == null || to == null) return false;
+  /** Whether each of some ranges of the same type is within one of these. Both have all ends. */
+  public boolean cover(KeyRanges others) {
     Ordering<Object> order = TypeUtils$.MODULE$.getInterpretedOrdering(type);
     List<Range> own = ranges();
-    return others.stream()
+    return others.ranges().stream()
         .allMatch(
             other ->
                 own.stream()

@@ -42,6 +42,11 @@ public final class FileCounter {
     return response.prunesAny() || statistics.prunesAny();
   }
 
+  /** Whether the index has the sketches of at least so many files. */
+  public boolean isIndexed(int files) {
+    return response.index() != null && response.files() >= files;
+  }
+
   /** Returns the file's ordinal; -1: the index does not know it. */
   public int ordinal(String path, long size, String mark) {
     return response.ordinal(path, size, mark);

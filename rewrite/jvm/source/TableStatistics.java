@@ -2,6 +2,7 @@ package rewrite.jvm.source;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -21,6 +22,7 @@ import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.LookupResponse;
 import rewrite.jvm.bridge.MessageWriter;
+import rewrite.jvm.bridge.RecentMap;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.bridge.SkippingConf;
 import rewrite.jvm.predicate.Casts;
@@ -28,6 +30,7 @@ import rewrite.jvm.predicate.Composites;
 import rewrite.jvm.predicate.Conditions;
 import rewrite.jvm.predicate.IndexedColumns;
 import rewrite.jvm.predicate.Inversion;
+import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.PredicateEncoder;
@@ -51,9 +54,13 @@ public final class TableStatistics {
 
   /** Files whose bounds are cached, of the columns that were used last. */
   private static final int CACHED_FILES = 2_000_000;
+  private static final int CACHED_RANGES = 1000;
 
   private final IndexClient client;
   private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
+  /** Ranges that pruned no file of a version of a table, by column. */
+  private final Map<String, KeyRanges> unused =
+      Collections.synchronizedMap(new RecentMap<>(CACHED_RANGES));
 
   /** The bounds of a column at a version; null: the table has none. */
   private record CachedBounds(ColumnBounds bounds, double overlap) {
@@ -190,14 +197,23 @@ public final class TableStatistics {
             .anyMatch(child -> mayUseIndex(read, columns, child));
   }
 
-  /** Whether ranges of a column include the values of every file, as far as its bounds are cached:
-      then they prune nothing. */
-  public boolean coverAll(ScanSource read, KeyValues keys) {
-    List<String> path = Conditions.path(keys.column());
-    CachedBounds cached = path == null ? null : cachedBounds(read, path);
-    if (keys.ranges() == null || cached == null || cached.bounds == null) return false;
-    List<Range> all = cached.bounds.ranges();
-    return all != null && keys.ranges().cover(all);
+  /** Returns the locations of the files without any of some keys. Ranges that include others that
+      pruned nothing are not looked up. */
+  public Set<String> findPrunable(ScanSource read, KeyValues keys) throws Exception {
+    String key =
+        String.join(
+            "\n", key(read, path(keys.column())), client.revision(read.table()),
+            keys.column().dataType().catalogString());
+    boolean isCached = keys.ranges() != null && read.version() != null;
+    KeyRanges known = isCached ? unused.get(key) : null;
+    if (known != null && keys.ranges().cover(known)) return Set.of();
+    FileCounter counter = lookUp(read, List.of(), List.of(), List.of(keys));
+    // To list files takes longer than all else.
+    Set<String> out = counter.prunesAny() ? read.findPrunable(counter) : Set.of();
+    if (isCached && out.isEmpty() && counter.isIndexed(read.files())) {
+      unused.put(key, keys.ranges());
+    }
+    return out;
   }
 
   /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
