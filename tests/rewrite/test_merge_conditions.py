@@ -189,7 +189,11 @@ class Tables:
             seen = newest(self.spark)
             with spoiled(garbage):
                 work("t")
-            counts = [(scan.total, scan.opened) for scan in looks(self.spark, seen, ".t")]
+            # Spark may derive `k > 5` for the table from the source, and Iceberg prunes by it first.
+            counts = [
+                (scan.format[0].files if scan.format else scan.total, scan.opened)
+                for scan in looks(self.spark, seen, ".t")
+            ]
             assert counts[:1] == [(files, len(needed))]
             with settings(self.spark, {ENABLED: "false"}):
                 there, twin = (spelled(self.spark.table(n).collect()) for n in ("t", "twin"))
