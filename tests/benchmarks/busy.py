@@ -1,8 +1,8 @@
 """First lookups on a busy machine: `python -m tests.benchmarks.busy [processes] [starts]`.
 
-Each start is a new driver, which runs the first query on each of ten indexed tables. The given
-number of busy processes uses the same cores. Counts queries that pruned; the others read all files,
-because the index did not respond within `spark.skipping.timeout`.
+Each start is a new driver. Once it has started, the given number of busy processes uses the same
+cores, and it runs the first query on each of ten indexed tables. Counts queries that pruned; the
+others read all files, because the index did not respond within `spark.skipping.timeout`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fa
 builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.warehouse.dir", warehouse)
 spark = rewrite.session(builder)
 spark.sparkContext.setLogLevel("ERROR")
+print("ready", flush=True)
+input()
 out = []
 for n in range(TABLES):
     df = spark.sql(f"SELECT count(*) FROM delta.`{warehouse}/{n}` WHERE h = xxhash64(7L)")
@@ -67,24 +69,25 @@ def main(processes: int = 8, starts: int = 3) -> None:
 def _start(busy: int, warehouse: str, folder: Path) -> list[Any]:
     """Return what a driver's first queries opened, their seconds, and why they were not pruned."""
     workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(busy)]
-    for worker in workers:
-        worker.start()
-    try:
-        env = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-        done = subprocess.run(
-            (sys.executable, "-c", CHILD, warehouse),
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-    finally:
+    with subprocess.Popen(
+        (sys.executable, "-c", CHILD, warehouse),
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        while driver.stdout.readline() != "ready\n":
+            assert driver.poll() is None, "the driver ended"
         for worker in workers:
-            worker.kill()
-    if done.returncode:
-        raise AssertionError(done.stderr)
-    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
+            worker.start()
+        try:
+            out, _ = driver.communicate("go\n", timeout=600)
+        finally:
+            for worker in workers:
+                worker.kill()
+    found: list[Any] = json.loads(out.splitlines()[-1])
     return found
 
 
