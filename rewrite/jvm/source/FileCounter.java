@@ -42,7 +42,7 @@ public final class FileCounter {
     return response.prunesAny() || statistics.prunesAny();
   }
 
-  /** Whether the index has the sketches of at least so many files. */
+  /** Whether the index has sketches of `files` files or more. */
   public boolean isIndexed(int files) {
     return response.index() != null && response.files() >= files;
   }
