@@ -189,7 +189,7 @@ class Tables:
             seen = newest(self.spark)
             with spoiled(garbage):
                 work("t")
-            # Spark may derive `k > 5` for the table from the source, and Iceberg prunes by it first.
+            # Spark may derive `k > 5` from the source, and Iceberg prunes by it first.
             counts = [
                 (scan.format[0].files if scan.format else scan.total, scan.opened)
                 for scan in looks(self.spark, seen, ".t")
