@@ -22,7 +22,7 @@ from tests.benchmarks.star import star
 
 __all__ = ["main"]
 
-TABLES, FILES, ROWS = 10, 200, 500
+TABLES, FILES, ROWS = 10, 40, 500
 CHILD = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -32,6 +32,8 @@ from tests.benchmarks.busy import TABLES
 warehouse = sys.argv[1]
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 builder.config("spark.driver.host", "127.0.0.1").config("spark.sql.warehouse.dir", warehouse)
+builder.config("spark.ui.showConsoleProgress", "false")
+builder.config("spark.databricks.delta.snapshotPartitions", "2")
 spark = rewrite.session(builder)
 spark.sparkContext.setLogLevel("ERROR")
 print("ready", flush=True)
