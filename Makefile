@@ -103,6 +103,7 @@ bench: $(BIN)/.benchmarks  ## benchmarks; they print tables and assert nothing a
 	$(BIN)/python -m tests.benchmarks.automatic
 	$(BIN)/python -m tests.benchmarks.bloom
 	$(BIN)/python -m tests.benchmarks.build
+	$(BIN)/python -m tests.benchmarks.busy
 	$(BIN)/python -m tests.benchmarks.catalog
 	$(BIN)/python -m tests.benchmarks.clustered
 	$(BIN)/python -m tests.benchmarks.commands
