@@ -42,7 +42,7 @@ __all__ = ["main"]
 
 PARTS = ("upsert", "every", "delete", "row")
 FPP = 0.00001
-"""Filters with the usual 0.01 would let each file pass with one or another of 1,000 keys."""
+"""Filters with the default would let most files pass with one or another of 1,000 keys."""
 
 KINDS = ("VALUE_LIST", f"BLOOM_FILTER(num_items = {KEYS}, fpp = {FPP:.5f})")
 ARMS = ("without", "with")

@@ -1,7 +1,7 @@
 """What skipping adds to the start of a session: `python -m tests.benchmarks.start [rounds]`.
 
 Each start is a process of its own, with `rewrite.enable` and without, in turns. Both have the same
-jars and settings, and read the same Delta table. It has no index, and one that only *enabled* sees.
+jars and settings, and read the same Delta table: first one without an index, then one with it.
 """
 
 from __future__ import annotations

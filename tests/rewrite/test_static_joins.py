@@ -313,7 +313,7 @@ def test_static_joins_look_up_only_what_may_prune(
 
     def count_lookups(query: str, conf: dict[str, str]) -> int:
         with settings(spark, conf):
-            for _ in range(2):  # the first one reads bounds
+            for _ in range(2):  # the first one reads bounds, and finds ranges of no use
                 lookups.clear()
                 spark.sql(query)._jdf.queryExecution().executedPlan()
         return len(lookups)

@@ -43,7 +43,6 @@ import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.StaticKeys;
 import rewrite.jvm.shims.Sessions;
-import rewrite.jvm.source.FileCounter;
 import rewrite.jvm.source.ScanSource;
 import rewrite.jvm.source.ScanSources;
 import rewrite.jvm.source.TableStatistics;
@@ -412,15 +411,16 @@ record StaticJoins(PruningContext context) {
 
     /** Return the locations of the files that remain of a scan; null: all of them. */
     private Set<String> remaining(Scan scan) throws Exception {
-      if (scan.isLookedUp) return scan.remaining;
+      if (!scan.isLookedUp && !scan.conditions.isEmpty()) {
+        Set<String> prunable =
+            context.statistics()
+                .findPrunable(scan.source, scan.conditions, List.of(), List.of());
+        if (!prunable.isEmpty()) {
+          scan.remaining = new HashSet<>(scan.source.locations());
+          scan.remaining.removeAll(prunable);
+        }
+      }
       scan.isLookedUp = true;
-      if (scan.conditions.isEmpty()) return null;
-      FileCounter counter =
-          context.statistics().lookUp(scan.source, scan.conditions, List.of(), List.of());
-      Set<String> prunable = counter.prunesAny() ? scan.source.findPrunable(counter) : Set.of();
-      if (prunable.isEmpty()) return null;
-      scan.remaining = new HashSet<>(scan.source.locations());
-      scan.remaining.removeAll(prunable);
       return scan.remaining;
     }
 

@@ -167,7 +167,7 @@ public final class ScanPruning {
   /** Returns the locations of files without rows that meet some conditions, and have some keys. */
   private Set<String> findExcluded(List<Expression> conditions, List<KeyValues> sets) {
     try {
-      return read.findPrunable(statistics.lookUp(read, conditions, conditions, sets));
+      return statistics.findPrunable(read, conditions, conditions, sets);
     } catch (Throwable failure) {
       Failures.passOn(failure);
       return new HashSet<>();

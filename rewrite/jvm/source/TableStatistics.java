@@ -162,9 +162,20 @@ public final class TableStatistics {
     return out;
   }
 
-  /** Returns a counter of the files that the index and the table prune by conditions and keys; `late`
-      are the conditions that the table format has not compared with its files. */
-  public FileCounter lookUp(
+  /** Returns the locations of the files that the index and the table prune by conditions and keys;
+      `late` are the conditions that the table format has not compared with its files. */
+  public Set<String> findPrunable(
+      ScanSource read, List<Expression> conditions, List<Expression> late,
+      List<? extends KeyValues> keys) throws Exception {
+    return findPrunable(read, lookUp(read, conditions, late, keys));
+  }
+
+  /** To list files takes longer than all else. */
+  private static Set<String> findPrunable(ScanSource read, FileCounter counter) throws Exception {
+    return counter.prunesAny() ? read.findPrunable(counter) : new HashSet<>();
+  }
+
+  private FileCounter lookUp(
       ScanSource read, List<Expression> conditions, List<Expression> late,
       List<? extends KeyValues> keys) {
     String refusal = client.refusal(read.table(), true);
@@ -200,18 +211,17 @@ public final class TableStatistics {
   /** Returns the locations of the files without any of some keys. Ranges that include others that
       pruned nothing are not looked up. */
   public Set<String> findPrunable(ScanSource read, KeyValues keys) throws Exception {
+    KeyRanges ranges = read.version() == null ? null : keys.ranges();
     String key =
         String.join(
             "\n", key(read, path(keys.column())), client.revision(read.table()),
             keys.column().dataType().catalogString());
-    boolean isCached = keys.ranges() != null && read.version() != null;
-    KeyRanges known = isCached ? unused.get(key) : null;
-    if (known != null && keys.ranges().cover(known)) return Set.of();
+    KeyRanges known = ranges == null ? null : unused.get(key);
+    if (known != null && ranges.cover(known)) return Set.of();
     FileCounter counter = lookUp(read, List.of(), List.of(), List.of(keys));
-    // To list files takes longer than all else.
-    Set<String> out = counter.prunesAny() ? read.findPrunable(counter) : Set.of();
-    if (isCached && out.isEmpty() && counter.isIndexed(read.files())) {
-      unused.put(key, keys.ranges());
+    Set<String> out = findPrunable(read, counter);
+    if (ranges != null && out.isEmpty() && counter.isIndexed(read.files())) {
+      unused.put(key, ranges);
     }
     return out;
   }
