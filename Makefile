@@ -57,7 +57,7 @@ test-lines:  ## these on each other line of Spark
 	for line in 3.5 4.0 4.2; do $(MAKE) test-smoke SPARK=$$line || exit; done
 
 test-more: jars  ## the other tests on Spark and OpenSearch; CI runs them after make test
-	$(PYTEST) -m "not (unit or smoke or nightly or soak)"
+	$(PYTEST) -m "not (unit or smoke or nightly or soak)" $(AGAIN)
 
 ONLY := nightly or unit
 
