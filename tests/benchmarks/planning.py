@@ -35,6 +35,9 @@ STEP = 4
 """How many times greater each table of a chain is than the next: so its keys are collected."""
 
 WARM = 4
+PLANS = 10
+TIMEOUT = "spark.skipping.timeout"
+DEFAULT = "2s"
 
 RULE = "rewrite.JoinPruningRule"
 ENABLED = "spark.skipping.enabled"
@@ -67,11 +70,19 @@ def main(rounds: int = 9) -> None:
             )
             print(f"  added by each further table, ms of the processor: {grown}")
         for files in MORE_FILES:
-            for n in range(max(LENGTHS)):
-                _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000, files)
-            heading("Chains of large tables", files_a_table=f"{files:,}", rounds=rounds)
-            few_and_all = {str(n): {} for n in (min(LENGTHS), max(LENGTHS))}
-            _print(spark, few_and_all, partial(_chain, each=True), rounds)
+            _print_large(spark, files, rounds)
+
+
+def _print_large(spark: SparkSession, files: int, rounds: int) -> None:
+    """Chains of tables with so many files each."""
+    for n in range(max(LENGTHS)):
+        _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000, files)
+    few_and_all = {str(n): {} for n in (min(LENGTHS), max(LENGTHS))}
+    heading("The first plans of large tables", files_a_table=f"{files:,}", timeout=DEFAULT)
+    rows = [(n, *_first_plans(spark, _chain(n, each=True))) for n in few_and_all]
+    table(("query", "without", *(f"plan {n + 1}" for n in range(PLANS))), rows)
+    heading("Chains of large tables", files_a_table=f"{files:,}", rounds=rounds)
+    _print(spark, few_and_all, partial(_chain, each=True), rounds)
 
 
 def _write(spark: SparkSession) -> None:
@@ -112,6 +123,18 @@ def _link(spark: SparkSession, name: str, size: int, files: int = FILES) -> None
     (log / f"{1:020}.json").write_text("\n".join(adds))
     checkpoint(spark, location.removeprefix("file:"))
     spark.sql("REFRESH TABLE " + name)
+
+
+def _first_plans(spark: SparkSession, query: str) -> list[str]:
+    """Milliseconds of plans without skipping, and of each of the first that read bounds."""
+    plain, ours = (Plans(spark, query, enabled) for enabled in ("false", "true"))
+    for _ in range(WARM):  # Delta reads its log, too
+        plain.plan()
+    patient = spark.conf.get(TIMEOUT)
+    spark.conf.set(TIMEOUT, DEFAULT)
+    wall = interleaved({"ours": ours.plan, "plain": plain.plan}, rounds=PLANS, warm=0)
+    spark.conf.set(TIMEOUT, patient)
+    return [spread(wall["plain"], 0, 1e3), *(f"{1e3 * each:.0f}" for each in wall["ours"])]
 
 
 def _index(spark: SparkSession, name: str, columns: list[str]) -> None:

@@ -266,6 +266,19 @@ def test_static_joins_of_files_with_bounds_and_files_in_partitions(
 
 
 @on_every_format
+def test_static_joins_of_other_files_of_the_same_version(spark: SparkSession, format: str) -> None:
+    """What a query finds of the files that it lists does not hold for those of the next one."""
+    for r in (2, 3):
+        query = f"SELECT f.id FROM parts f JOIN {TWICE.format('regions', f'r = {r}')} ON f.p = s.p"
+        found = same_rows(spark, query, conf=SMJ)
+        assert len(found.rows) == 50 * 20
+        assert fact(found, "parts").opened == 5, str(found.explained)
+    for where in ("WHERE f.d < 20", "", "WHERE f.d < 20", ""):
+        query = f"SELECT f.id FROM facts f JOIN {TWICE.format('side', 'd < 20')} ON f.k = s.k"
+        assert fact(same_rows(spark, f"{query} {where}", conf=SMJ)).opened == 2, where
+
+
+@on_every_format
 def test_static_joins_keep_the_broadcast_of_sparks_own_filter(
     spark: SparkSession, format: str
 ) -> None:
@@ -339,10 +352,12 @@ def test_static_joins_are_no_condition_of_a_query(spark: SparkSession, format: s
 
 
 def test_static_joins_wait_no_longer_than_the_timeout(spark: SparkSession) -> None:
-    query = FORMS["rows of a LIMIT"].query
+    make_table(spark, "unread", ROWS, properties=BOUNDS)
+    query = FORMS["rows of a LIMIT"].query.replace("facts", "unread")
     with settings(spark, {**SMJ, "spark.skipping.timeout": "1ms"}):
         df = spark.sql(query)
         text = str(rewrite.explain(df))
+    spark.sql("DROP TABLE unread")
     assert "were not read within half of spark.skipping.timeout" in text, text
 
 

@@ -31,7 +31,6 @@ import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.trees.TreePattern$;
 import org.apache.spark.sql.execution.SQLExecution;
-import org.apache.spark.sql.types.DataType;
 import rewrite.jvm.bridge.Budget;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -68,8 +67,6 @@ import rewrite.jvm.source.TableStatistics;
  */
 record StaticJoins(PruningContext context) {
   private static final int MAX_ROUNDS = 4;
-  private static final int MAX_VALUES = 1000;
-  private static final int MAX_RANGES = 32;
 
   /** Return the plan with the keys; the plan itself if no scan loses files. */
   LogicalPlan add(LogicalPlan plan) {
@@ -427,26 +424,23 @@ record StaticJoins(PruningContext context) {
     /** Return the keys that the remaining files of a scan may have; null if that is unknown. */
     private KeyValues findKeys(Edge edge) throws Exception {
       Expression column = Casts.bare(edge.fromKey);
-      List<Range> ranges =
+      KeyRanges known =
           context.statistics()
               .findRanges(edge.from.source, column, remaining(edge.from));
-      if (ranges == null) return null;
+      if (known == null) return null;
       List<Object> mins = new ArrayList<>();
       List<Object> maxs = new ArrayList<>();
-      for (Range range : ranges) {
+      for (Range range : known.ranges()) {
         Object min = widen(edge.fromKey, column, range.min());
         Object max = widen(edge.fromKey, column, range.max());
         if (min == null || max == null) return null;
         mins.add(min);
         maxs.add(max);
       }
-      DataType type = edge.toKey.dataType();
-      KeyRanges all = KeyRanges.of(type, mins, maxs);
-      List<Object> values = all.ranges().stream().map(Range::min).toList();
-      boolean areValues =
-          values.size() <= MAX_VALUES && all.ranges().stream().allMatch(Range::isSingle);
+      KeyRanges all = KeyRanges.of(edge.toKey.dataType(), mins, maxs);
+      boolean areValues = all.ranges().stream().allMatch(Range::isSingle);
       return new KeyValues.Of(
-          edge.toKey, areValues ? values : null, areValues ? null : all.few(MAX_RANGES),
+          edge.toKey, areValues ? all.from() : null, areValues ? null : all,
           "the metadata of " + PlanNames.tables(edge.from.leaf));
     }
 

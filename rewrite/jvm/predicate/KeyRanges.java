@@ -95,6 +95,12 @@ public record KeyRanges(DataType type, List<Object> from, List<Object> to) {
     return new KeyRanges(type, mins, maxs);
   }
 
+  /** Return these if they are at most `values` single values; else at most `ranges` that cover them. */
+  public KeyRanges summarize(int values, int ranges) {
+    boolean areValues = size() <= values && ranges().stream().allMatch(Range::isSingle);
+    return areValues ? this : few(ranges);
+  }
+
   /** Return the gap before a range; 0 if it is unknown, as between texts. */
   private double gapBefore(int at) {
     return to.get(at - 1) instanceof Number end

@@ -34,7 +34,6 @@ public final class ColumnBounds {
   private final DataType type;
   private final Map<String, Bounds> files = new HashMap<>();
   private boolean hasBounds;
-  private List<Range> ranges;
 
   /** Those of a file, with the number of live rows, and at most of nulls among them; null: not
       known. */
@@ -211,25 +210,18 @@ public final class ColumnBounds {
         file -> file == NO_VALUE || file.isBounded() && test.excludes(file.lower, file.upper));
   }
 
-  /** Returns ranges that cover the values of all files, as `findRanges` does of some. */
-  synchronized List<Range> ranges() {
-    if (ranges == null) ranges = findRanges(files.keySet());
-    return ranges;
-  }
-
-  /** Returns ranges that cover the values of some files, except nulls, in order; null if one of the
+  /** Returns ranges that cover the values of some files (null: all), except nulls; null if one of the
       files may have any value. */
-  List<Range> findRanges(Collection<String> locations) {
+  KeyRanges findRanges(Collection<String> locations) {
     Set<Range> found = new HashSet<>();
-    for (String location : locations) {
+    for (String location : locations == null ? files.keySet() : locations) {
       Bounds file = files.get(location);
       if (file == NO_VALUE) continue;
       if (file == null || !file.isBounded() || file.isOpen()) return null;
       found.add(new Range(file.lower, file.upper));
     }
     return KeyRanges.of(
-            type, found.stream().map(Range::min).toList(), found.stream().map(Range::max).toList())
-        .ranges();
+        type, found.stream().map(Range::min).toList(), found.stream().map(Range::max).toList());
   }
 
   private Set<String> find(Predicate<Bounds> test) {

@@ -66,6 +66,7 @@ public final class DeltaSource extends FileSource {
   private final String root;
   /** Those of the files, in their order. */
   private List<String> locations;
+  private long bytes = -1; // not counted
 
   private DeltaSource(
       HadoopFsRelation relation, TahoeFileIndex index, Snapshot snapshot,
@@ -131,7 +132,8 @@ public final class DeltaSource extends FileSource {
 
   /** The relation may report less; see `resize`. */
   @Override public long bytes() {
-    return sumBytes(files);
+    if (bytes < 0) bytes = sumBytes(files);
+    return bytes;
   }
 
   private static long sumBytes(List<AddFile> files) {

@@ -3,6 +3,7 @@ package rewrite.jvm.source;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.Scan;
@@ -16,10 +17,16 @@ import org.apache.spark.sql.execution.datasources.v2.FileScan;
 import org.apache.spark.unsafe.Platform;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
+import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.predicate.UnmatchedClauses;
 
 /** Finds the read of a table behind a node of a plan: files that Spark reads, or a connector. */
 public final class ScanSources {
+  private static final TreeNodeTag<SnapshotFiles> TAG = new TreeNodeTag<>("rewrite.source");
+
+  /** The files of a snapshot, which are many. */
+  private record SnapshotFiles(HadoopFsRelation relation, FileSource source) {}
+
   private ScanSources() {}
 
   public static boolean isScan(LogicalPlan plan) {
@@ -112,7 +119,13 @@ public final class ScanSources {
     HadoopFsRelation relation = relation(leaf);
     if (leaf.isStreaming() && (relation == null || !isOfStream(relation))) return null;
     if (leaf instanceof DataSourceV2ScanRelation scan) return of(scan.scan(), scan.output());
-    return relation == null ? null : of(relation, client);
+    if (relation == null) return null;
+    if (!isSnapshot(leaf)) return of(relation, client);
+    SnapshotFiles known = ScalaInterop.orNull(leaf.getTagValue(TAG));
+    if (known != null && known.relation == relation) return known.source;
+    FileSource source = of(relation, client);
+    leaf.setTagValue(TAG, new SnapshotFiles(relation, source));
+    return source;
   }
 
   /** The same for files that Spark reads. */

@@ -34,7 +34,6 @@ import rewrite.jvm.predicate.KeyRanges;
 import rewrite.jvm.predicate.KeyValues;
 import rewrite.jvm.predicate.ListedValues;
 import rewrite.jvm.predicate.PredicateEncoder;
-import rewrite.jvm.predicate.Range;
 import rewrite.jvm.predicate.ScalarSubqueries;
 import rewrite.jvm.predicate.TopRows;
 import rewrite.jvm.predicate.ValueTypes;
@@ -56,10 +55,18 @@ public final class TableStatistics {
   private static final int CACHED_FILES = 2_000_000;
   private static final int CACHED_RANGES = 1000;
 
+  /** The limit of the ranges that cover the values of a column, and of its single values. */
+  private static final int MAX_RANGES = 32;
+  private static final int MAX_VALUES = 1000;
+
   private final IndexClient client;
   private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
   /** Ranges that pruned no file of a version of a table, by column. */
   private final Map<String, KeyRanges> unused =
+      Collections.synchronizedMap(new RecentMap<>(CACHED_RANGES));
+  /** The values of all files of a version of a table, by column. They remain when the bounds of many
+      large tables are more than the cache takes. */
+  private final Map<String, AllValues> allValues =
       Collections.synchronizedMap(new RecentMap<>(CACHED_RANGES));
 
   /** The bounds of a column at a version; null: the table has none. */
@@ -68,6 +75,9 @@ public final class TableStatistics {
       return bounds == null ? 1 : 1 + 2 * bounds.size(); // also its ranges
     }
   }
+
+  /** Ranges that cover the values of so many files; null: one of them may have any value. */
+  private record AllValues(int files, KeyRanges ranges) {}
 
   /** A lookup without which a query goes on. */
   private interface Attempt {
@@ -219,29 +229,46 @@ public final class TableStatistics {
     KeyRanges known = ranges == null ? null : unused.get(key);
     if (known != null && ranges.cover(known)) return Set.of();
     FileCounter counter = lookUp(read, List.of(), List.of(), List.of(keys));
-    Set<String> out = findPrunable(read, counter);
-    if (ranges != null && out.isEmpty() && counter.isIndexed(read.files())) {
-      unused.put(key, ranges);
+    // The table format may have left out those that they would prune.
+    boolean areUnused = ranges != null && !counter.prunesAny() && areCompared(read, keys, counter);
+    if (areUnused) unused.put(key, ranges);
+    return findPrunable(read, counter);
+  }
+
+  /** Whether keys were compared with all files, of an index and of the table itself. */
+  private boolean areCompared(ScanSource read, KeyValues keys, FileCounter counter) {
+    if (isAnyIndexed(read, List.of(), List.of(keys)) && !counter.isIndexed(read.files())) {
+      return false;
     }
-    return out;
+    return isIndexed(read, keys.column()) || cachedBounds(read, path(keys.column())) != null;
   }
 
   /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
-      version that is read has them in its partitions or bounds: ranges that cover them, in order;
-      null if a file may have any value. */
-  public List<Range> findRanges(ScanSource read, Expression column, Collection<String> files)
+      version that is read has them in its partitions or bounds: at most 1000 single values, or 32
+      ranges that cover them; null if a file may have any value. */
+  public KeyRanges findRanges(ScanSource read, Expression column, Collection<String> files)
       throws Exception {
     DataType type = column.dataType();
     List<String> path = Conditions.path(column);
     if (!SkippingConf.usesStatistics() || path == null || !isOrdered(type)) return null;
     if (ValueTypes.isFloating(type)) return null; // bounds do not cover NaN, which equals NaN
-    ColumnBounds known = partitionValues(read, column);
-    if (known == null) known = bounds(read, path);
-    if (known == null) return null;
+    String key = key(read, path);
+    AllValues all = files == null ? allValues.get(key) : null;
     // The table format may have left out some of the version's files.
-    boolean areAll = files == null && known.size() == read.files();
-    if (areAll) return known.ranges();
-    return known.findRanges(files == null ? read.locations() : files);
+    if (all != null && all.files == read.files()) return all.ranges;
+    ColumnBounds partitions = partitionValues(read, column); // of the files that are read
+    if (partitions != null) return summarize(partitions.findRanges(files));
+    ColumnBounds bounds = bounds(read, path);
+    if (bounds == null) return null;
+    boolean areAll = files == null && bounds.size() == read.files();
+    KeyRanges found =
+        summarize(bounds.findRanges(areAll || files != null ? files : read.locations()));
+    if (areAll) allValues.put(key, new AllValues(bounds.size(), found));
+    return found;
+  }
+
+  private static KeyRanges summarize(KeyRanges ranges) {
+    return ranges == null ? null : ranges.summarize(MAX_VALUES, MAX_RANGES);
   }
 
   /** Returns the values of a column by which all files are partitioned; else null. Delta reads the
