@@ -74,7 +74,7 @@ def main(rounds: int = 9) -> None:
 
 
 def _print_large(spark: SparkSession, files: int, rounds: int) -> None:
-    """Chains of tables with so many files each."""
+    """Print chains of tables with `files` files each, and their first plans."""
     for n in range(max(LENGTHS)):
         _link(spark, f"link{n}", STEP ** (max(LENGTHS) - n) * 1_000, files)
     few_and_all = {str(n): {} for n in (min(LENGTHS), max(LENGTHS))}

@@ -76,7 +76,7 @@ public final class TableStatistics {
     }
   }
 
-  /** Ranges that cover the values of so many files; null: one of them may have any value. */
+  /** Ranges that cover the values of some files; null: one of them may have any value. */
   private record AllValues(int files, KeyRanges ranges) {}
 
   /** A lookup without which a query goes on. */
