@@ -85,6 +85,7 @@ def main(folder: Path, step: str, seed: str) -> None:
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.skipping.mode": "strict",
             "spark.skipping.store": f"sqlite:{folder / 'index.db'}",
+            "spark.sql.streaming.minBatchesToRetain": "1000",  # the offsets of all are compared
             "spark.ui.enabled": "false",
         }
     )
