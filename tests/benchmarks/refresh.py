@@ -171,7 +171,7 @@ def _timing() -> Iterator[dict[str, float]]:
         timed(SqliteStore, "catalogue", "store: catalogue"),
         timed(SqliteStore, "definitions", "store: definitions"),
         timed(SqliteStore, "write", "store: write"),
-        timed(build.SparkBuild, "_batch", "sketches"),
+        timed(build.SparkBuild, "_sketch_batch", "sketches"),
     ):
         yield spent
 
