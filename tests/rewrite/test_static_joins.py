@@ -7,8 +7,10 @@ read the filtering side of a form twice, and broadcasts nothing: only its metada
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -276,6 +278,59 @@ def test_static_joins_of_other_files_of_the_same_version(spark: SparkSession, fo
     for where in ("WHERE f.d < 20", "", "WHERE f.d < 20", ""):
         query = f"SELECT f.id FROM facts f JOIN {TWICE.format('side', 'd < 20')} ON f.k = s.k"
         assert fact(same_rows(spark, f"{query} {where}", conf=SMJ)).opened == 2, where
+
+
+def test_static_joins_of_a_version_that_returns_with_other_files(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A table's folder is copied back, and a commit gets the number of one that is gone."""
+    dim, backup = tmp_path / "dim", tmp_path / "backup"
+
+    def append(k: int) -> None:
+        rows = spark.range(k, k + 1).selectExpr("id", "int(id) AS k")
+        rows.write.format("delta").mode("append").save(str(dim))
+
+    side = TWICE.format(f"delta.`{dim}`", "id >= 0")
+    query = f"SELECT f.id FROM facts f JOIN {side} ON f.k = s.k"
+    append(1)
+    shutil.copytree(dim, backup)
+    append(20)
+    assert fact(same_rows(spark, query, conf=SMJ)).opened == 2
+    shutil.rmtree(dim)
+    shutil.copytree(backup, dim)
+    append(70)
+    found = same_rows(spark, query, conf=SMJ)
+    assert set(found.rows) == {"Row(id=1)", "Row(id=70)"}
+    assert fact(found).opened == 2
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f == "iceberg"], indirect=True)
+def test_static_joins_of_partitions_that_a_query_does_not_read(
+    spark: SparkSession, format: str
+) -> None:
+    """That keys prune none of its partitions says nothing about those of the next query."""
+    columns = "id BIGINT, region STRING, k INT"
+    spark.sql(f"CREATE TABLE areas ({columns}) USING iceberg PARTITIONED BY (region, k)")
+    for region, keys in (("a", 10), ("b", 40)):
+        spark.sql(f"INSERT INTO areas SELECT id, '{region}', int(id) FROM range({keys})")
+    query = f"SELECT f.id FROM areas f JOIN {TWICE.format('side', 'd < 10')} ON f.k = s.k"
+    for region in ("b", "a", "b"):
+        found = same_rows(spark, f"{query} WHERE f.region = '{region}'", conf=SMJ)
+        assert fact(found, "areas").opened == 10, region
+    spark.sql("DROP TABLE areas")
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f == "iceberg"], indirect=True)
+def test_static_joins_of_a_column_whose_type_changes(spark: SparkSession, format: str) -> None:
+    """Iceberg makes no snapshot for it."""
+    make_table(spark, "typed", f"SELECT id, k, d, _f FROM ({ROWS})", properties=BOUNDS)
+    query = f"SELECT f.id FROM facts f JOIN {TWICE.format('typed', '{}')} ON f.k = s.k"
+    conf = {**SMJ, "spark.skipping.mode": "strict"}
+    for _ in range(2):
+        assert fact(same_rows(spark, query.format("d < 20"), conf=conf)).opened == 2
+        same_rows(spark, query.format("d >= 0"), conf=conf)
+        spark.sql("ALTER TABLE typed ALTER COLUMN k TYPE BIGINT")
+    spark.sql("DROP TABLE typed")
 
 
 @on_every_format

@@ -172,6 +172,10 @@ public final class ColumnBounds {
     return file == null || file.rows == null ? -1 : file.rows;
   }
 
+  DataType type() {
+    return type;
+  }
+
   boolean hasBounds() {
     return hasBounds;
   }

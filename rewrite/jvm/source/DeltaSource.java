@@ -235,8 +235,11 @@ public final class DeltaSource extends FileSource {
     return out;
   }
 
+  /** If the table's folder is restored, a number returns with other files, and a newer commit. */
   @Override public String version() {
-    return snapshot == null ? null : String.valueOf(snapshot.version());
+    return snapshot == null
+        ? null
+        : snapshot.version() + "@" + snapshot.logSegment().lastCommitFileModificationTimestamp();
   }
 
   @Override protected List<PartitionDirectory> directories() {

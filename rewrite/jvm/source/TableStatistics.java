@@ -10,6 +10,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -55,6 +56,9 @@ public final class TableStatistics {
   private static final int CACHED_FILES = 2_000_000;
   private static final int CACHED_RANGES = 1000;
 
+  /** For how long ranges of no use are not looked up: an index may have been refreshed since. */
+  private static final long UNUSED_NANOS = TimeUnit.MINUTES.toNanos(1);
+
   /** The limit of the ranges that cover the values of a column, and of its single values. */
   private static final int MAX_RANGES = 32;
   private static final int MAX_VALUES = 1000;
@@ -62,7 +66,7 @@ public final class TableStatistics {
   private final IndexClient client;
   private final Map<String, CachedBounds> cache = new LinkedHashMap<>(16, 0.75f, true);
   /** Ranges that pruned no file of a version of a table, by column. */
-  private final Map<String, KeyRanges> unused =
+  private final Map<String, UnusedRanges> unused =
       Collections.synchronizedMap(new RecentMap<>(CACHED_RANGES));
   /** The values of all files of a version of a table, by column. They remain when the bounds of many
       large tables are more than the cache takes. */
@@ -74,10 +78,21 @@ public final class TableStatistics {
     int size() {
       return bounds == null ? 1 : 1 + 2 * bounds.size(); // also its ranges
     }
+
+    /** The type of a column may change without a new version. */
+    boolean areOf(Expression column) {
+      return bounds == null || bounds.type().equals(Casts.bare(column).dataType());
+    }
   }
 
   /** Ranges that cover the values of some files; null: one of them may have any value. */
   private record AllValues(int files, KeyRanges ranges) {}
+
+  private record UnusedRanges(KeyRanges ranges, long time) {
+    boolean areIn(KeyRanges others) {
+      return System.nanoTime() - time < UNUSED_NANOS && others.cover(ranges);
+    }
+  }
 
   /** A lookup without which a query goes on. */
   private interface Attempt {
@@ -226,21 +241,24 @@ public final class TableStatistics {
         String.join(
             "\n", key(read, path(keys.column())), client.revision(read.table()),
             keys.column().dataType().catalogString());
-    KeyRanges known = ranges == null ? null : unused.get(key);
-    if (known != null && ranges.cover(known)) return Set.of();
+    UnusedRanges known = ranges == null ? null : unused.get(key);
+    if (known != null && known.areIn(ranges)) return Set.of();
     FileCounter counter = lookUp(read, List.of(), List.of(), List.of(keys));
     // The table format may have left out those that they would prune.
     boolean areUnused = ranges != null && !counter.prunesAny() && areCompared(read, keys, counter);
-    if (areUnused) unused.put(key, ranges);
+    if (areUnused) unused.put(key, new UnusedRanges(ranges, System.nanoTime()));
     return findPrunable(read, counter);
   }
 
-  /** Whether keys were compared with all files, of an index and of the table itself. */
+  /** Whether keys were compared with all files of the version: not with the partitions of those that
+      are read. */
   private boolean areCompared(ScanSource read, KeyValues keys, FileCounter counter) {
+    List<String> path = path(keys.column());
+    if (read.isPartitioned(path)) return false;
     if (isAnyIndexed(read, List.of(), List.of(keys)) && !counter.isIndexed(read.files())) {
       return false;
     }
-    return isIndexed(read, keys.column()) || cachedBounds(read, path(keys.column())) != null;
+    return isIndexed(read, keys.column()) || cachedBounds(read, path) != null;
   }
 
   /** Returns the values of a column in some files (null: all that are read), nulls aside, as the
@@ -255,10 +273,13 @@ public final class TableStatistics {
     String key = key(read, path);
     AllValues all = files == null ? allValues.get(key) : null;
     // The table format may have left out some of the version's files.
-    if (all != null && all.files == read.files()) return all.ranges;
+    boolean areKnown =
+        all != null && all.files == read.files()
+            && (all.ranges == null || all.ranges.type().equals(type));
+    if (areKnown) return all.ranges;
     ColumnBounds partitions = partitionValues(read, column); // of the files that are read
     if (partitions != null) return summarize(partitions.findRanges(files));
-    ColumnBounds bounds = bounds(read, path);
+    ColumnBounds bounds = bounds(read, column);
     if (bounds == null) return null;
     boolean areAll = files == null && bounds.size() == read.files();
     KeyRanges found =
@@ -384,7 +405,7 @@ public final class TableStatistics {
       throws Exception {
     List<Expression> conditions = top.conditions();
     Expression first = top.column() == null ? column(conditions.get(0)) : top.column();
-    ColumnBounds bounds = bounds(read, path(first));
+    ColumnBounds bounds = bounds(read, first);
     if (bounds == null || !bounds.hasBounds()) return null;
     Set<String> complete = null;
     for (Expression condition : conditions) {
@@ -402,7 +423,7 @@ public final class TableStatistics {
   private Set<String> findComplete(ScanSource read, Expression ordered, Expression condition)
       throws Exception {
     Expression column = column(condition);
-    ColumnBounds bounds = bounds(read, path(column));
+    ColumnBounds bounds = bounds(read, column);
     return bounds == null
         ? new HashSet<>()
         : bounds.findMatching(
@@ -448,14 +469,15 @@ public final class TableStatistics {
 
   /** Returns the bounds of a column without an index; null: it has one, or bounds are not known. */
   private ColumnBounds unindexedBounds(ScanSource read, Expression column) throws Exception {
-    ColumnBounds bounds = isIndexed(read, column) ? null : bounds(read, path(column));
+    ColumnBounds bounds = isIndexed(read, column) ? null : bounds(read, column);
     return bounds != null && bounds.hasBounds() ? bounds : null;
   }
 
   /** Returns the bounds of a column at the version that is read; null: none, or not known. */
-  private ColumnBounds bounds(ScanSource read, List<String> path) throws Exception {
+  private ColumnBounds bounds(ScanSource read, Expression column) throws Exception {
+    List<String> path = path(column);
     CachedBounds cached = cachedBounds(read, path);
-    if (cached == null) {
+    if (cached == null || !cached.areOf(column)) {
       read(read, List.of(path));
       cached = cachedBounds(read, path);
     }
