@@ -25,6 +25,8 @@ from skipping.stores.sqlite.store import SqliteStore
 from tests.benchmarks.report import heading, interleaved, ratio, spread, table
 from tests.benchmarks.session import benchmark_session, checkpoint
 
+__all__ = ["append", "main", "write_index"]
+
 SMALL, NEW = 100, 10
 _SCHEMA = {
     "type": "struct",
@@ -37,7 +39,7 @@ _SCHEMA = {
 
 def main(files: int = 100_000, rounds: int = 7) -> None:
     with benchmark_session() as spark, tempfile.TemporaryDirectory() as place:
-        tables = {n: _indexed(spark, Path(place) / str(n), n) for n in (SMALL, files)}
+        tables = {n: write_index(spark, Path(place) / str(n), n) for n in (SMALL, files)}
         heading(
             f"refresh after {NEW} new files, SQLite, MIN_MAX and VALUE_LIST",
             rounds=rounds,
@@ -49,7 +51,7 @@ def main(files: int = 100_000, rounds: int = 7) -> None:
         seconds: dict[int, list[float]] = {n: [] for n in tables}
         for turn in range(rounds + 2):
             for index in tables.values():
-                _append(spark, index, turn)
+                append(spark, index, turn)
             timed = interleaved({str(n): lambda n=n: run(n) for n in tables}, rounds=1, warm=0)
             if turn >= 2:
                 for n in tables:
@@ -61,7 +63,7 @@ def main(files: int = 100_000, rounds: int = 7) -> None:
         print("\n  where the time of one goes, seconds")
         parts: dict[str, dict[int, float]] = {}
         for n, index in tables.items():
-            _append(spark, index, rounds + 2)
+            append(spark, index, rounds + 2)
             with _timing() as spent:
                 run(n)
             for part, took in spent.items():
@@ -74,8 +76,8 @@ def main(files: int = 100_000, rounds: int = 7) -> None:
             assert len(index.files()) == n + NEW * (rounds + 3)
 
 
-def _indexed(spark: SparkSession, root: Path, files: int) -> SkippingIndex:
-    """A table of so many files that are not there, with an index that has entries of them."""
+def write_index(spark: SparkSession, root: Path, files: int) -> SkippingIndex:
+    """Write a table of so many files that are not there, with an index that has entries of them."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
@@ -133,7 +135,8 @@ def _adds(files: int) -> Iterator[dict[str, object]]:
         }
 
 
-def _append(spark: SparkSession, index: SkippingIndex, turn: int) -> None:
+def append(spark: SparkSession, index: SkippingIndex, turn: int) -> None:
+    """Write new files: they are there, and have ids from 10**9 on."""
     start = 10**9 + turn * 10 * NEW
     spark.range(start, start + 10 * NEW, 1, NEW).selectExpr(
         "id", "cast(id % 7 AS string) AS s"
