@@ -370,9 +370,10 @@ def test_reported_size_leaves_no_trace_in_physical_plans(spark: SparkSession) ->
         query = "SELECT * FROM traces WHERE k = 7"
         with settings(spark, {ADAPTIVE: "false"}):
             now = spark.sql(query)._jdf.queryExecution()
+            reported = now.optimizedPlan().collectLeaves().apply(0)
             with settings(spark, CONTROL):
                 before = spark.sql(query)._jdf.queryExecution()
-        reported, own = (each.optimizedPlan().collectLeaves().apply(0) for each in (now, before))
+                own = before.optimizedPlan().collectLeaves().apply(0)
         assert reported.getClass().getName() == own.getClass().getName()
         assert "Proxy" in reported.scan().getClass().getName()
         assert "Proxy" not in own.scan().getClass().getName()
