@@ -177,6 +177,19 @@ CORRELATED: dict[str, tuple[str, int]] = {
 
 
 @on_every_format
+@pytest.mark.parametrize("engine", ENGINES)
+def test_recursive_queries_run(spark: SparkSession, engine: str) -> None:
+    """Spark analyzes the plan of each step again, and fails on dynamic filters there."""
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.1 is the first with recursive queries")
+    query = """WITH RECURSIVE t(key, step) AS (SELECT 3, 0 UNION ALL
+        SELECT f.k, step + 1 FROM t LEFT JOIN shaped f ON key = f.k WHERE step < 2)
+        SELECT key, step FROM t"""
+    with cost_ignored(spark):
+        assert len(same_rows(spark, query, conf=ENGINES[engine]).rows) > 3
+
+
+@on_every_format
 def test_correlated_subqueries_are_planned(spark: SparkSession) -> None:
     """Spark optimizes them twice: alone, and joined with the query around them."""
     for query, files in CORRELATED.values():

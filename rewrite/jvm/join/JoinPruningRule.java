@@ -70,6 +70,10 @@ import rewrite.jvm.source.TableStatistics;
  * removes the expressions from the physical plan; without it they must not be added.
  */
 public final class JoinPruningRule extends Rule<LogicalPlan> {
+  /** A recursive query. Spark analyzes its parts again for each step, and accepts no dynamic filter
+      there. Then this rule sees them as plans of their own. */
+  private static final String RECURSION = "UnionLoop";
+
   private final PruningContext context;
 
   public JoinPruningRule(
@@ -154,6 +158,7 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
 
     LogicalPlan visit(LogicalPlan plan) {
+      if (plan.nodeName().equals(RECURSION)) return plan; // Spark 3.5 has no such class
       if (plan instanceof RowLevelWrite command && !findsRows(command)) return plan;
       if (plan instanceof MergeRows merge) addClauses(merge);
       LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
