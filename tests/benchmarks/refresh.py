@@ -77,7 +77,7 @@ def main(files: int = 100_000, rounds: int = 7) -> None:
 
 
 def write_index(spark: SparkSession, root: Path, files: int) -> SkippingIndex:
-    """Write a table of so many files that are not there, with an index that has entries of them."""
+    """Write a table of files that are not there, with an index that has entries of them."""
     log = root / "_delta_log"
     log.mkdir(parents=True)
     protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}

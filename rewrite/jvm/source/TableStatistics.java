@@ -53,7 +53,7 @@ public final class TableStatistics {
   public static final int MAX_FILES = 200_000;
 
   /** Files whose bounds are cached, of the columns that were used last. */
-  private static final int CACHED_FILES = 2_000_000;
+  private static final int CACHED_FILES = 1_000_000;
   private static final int CACHED_RANGES = 1000;
 
   /** For how long ranges of no use are not looked up: an index may have been refreshed since. */
@@ -76,7 +76,7 @@ public final class TableStatistics {
   /** The bounds of a column at a version; null: the table has none. */
   private record CachedBounds(ColumnBounds bounds, double overlap) {
     int size() {
-      return bounds == null ? 1 : 1 + 2 * bounds.size(); // also its ranges
+      return bounds == null ? 1 : 1 + bounds.size();
     }
 
     /** The type of a column may change without a new version. */
@@ -245,14 +245,15 @@ public final class TableStatistics {
     if (known != null && known.areIn(ranges)) return Set.of();
     FileCounter counter = lookUp(read, List.of(), List.of(), List.of(keys));
     // The table format may have left out those that they would prune.
-    boolean areUnused = ranges != null && !counter.prunesAny() && areCompared(read, keys, counter);
+    boolean areUnused =
+        ranges != null && !counter.prunesAny() && coversAllFiles(read, keys, counter);
     if (areUnused) unused.put(key, new UnusedRanges(ranges, System.nanoTime()));
     return findPrunable(read, counter);
   }
 
   /** Whether keys were compared with all files of the version: not with the partitions of those that
       are read. */
-  private boolean areCompared(ScanSource read, KeyValues keys, FileCounter counter) {
+  private boolean coversAllFiles(ScanSource read, KeyValues keys, FileCounter counter) {
     List<String> path = path(keys.column());
     if (read.isPartitioned(path)) return false;
     if (isAnyIndexed(read, List.of(), List.of(keys)) && !counter.isIndexed(read.files())) {
