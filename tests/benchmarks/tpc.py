@@ -229,7 +229,7 @@ def _measure(
         if given:
             listed = _given(spark, suite, text)
             arms["given"] = partial(_run, spark, layout, listed, "given", last, ("enabled",))
-        seconds = interleaved(arms, rounds=rounds, warm=1)
+        seconds = interleaved(arms, rounds=rounds, warm=int(given))
         if any(not _equal(last[arm], last["without"]) for arm in arms):
             other.append(f"q{number}")
         filled += any(run.rows for run in last["with"])
@@ -242,7 +242,7 @@ def _measure(
         layout=layout,
         queries=len(texts),
         with_rows=filled,
-        rounds=f"{rounds} after {warm + 1}",
+        rounds=f"{rounds} after {warm + given}",
         index=KINDS.format("each join column"),
         without=", ".join(off),
     )
@@ -358,7 +358,7 @@ if __name__ == "__main__":
     parser.add_argument("--queries", nargs="+", type=int, default=(), help="numbers; all of them")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--files", type=int, default=200, help="of each fact")
-    parser.add_argument("--warm", type=int, default=3, help="rounds before those that count")
+    parser.add_argument("--warm", type=int, default=3, help="first rounds, at least 1")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--off", nargs="+", default=("enabled",), help="of the other arm")
     parser.add_argument("--given", action=argparse.BooleanOptionalAction, default=True)

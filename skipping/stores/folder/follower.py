@@ -80,7 +80,7 @@ class LogFollower:
         self._exists = self._exists or self.replica.position() is not None
         if not self._exists:
             require_process(self._location)
-            raise NoStore(f"the store {self._location} does not exist: create the index again")
+            raise NoStore(f"no indexes: the store {self._location} does not exist")
 
     def follow(self) -> bool:
         """Apply the commits that the replica does not have."""

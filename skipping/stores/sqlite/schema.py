@@ -208,7 +208,7 @@ def open_connection(
         if _open.is_carried:
             raise StoreError(f"{path} was open when this process was forked: use another process")
         if not path.exists():
-            raise NoStore(f"the store {path} does not exist: create the index again")
+            raise NoStore(f"no indexes: the store {path} does not exist")
         if not path.is_file():
             raise StoreError(f"the store {path} is not a file: name a file")
         check_permissions(path)

@@ -61,7 +61,7 @@ class SqliteStore(RecordStore[IndexRow]):
 
     >>> SqliteStore("/tmp/not there.db").definitions()
     Traceback (most recent call last):
-    providers.errors.NoStore: the store /tmp/not there.db does not exist: create the index again
+    providers.errors.NoStore: no indexes: the store /tmp/not there.db does not exist
     """
 
     def __init__(self, path: str | Path, *, patience: float = _PATIENCE, kept: int = KEPT) -> None:
