@@ -9,6 +9,7 @@ The third arm, *given*, is what can be reached: the same query on plain Parquet 
 the query with the index opened, given as a list.
 
 `--off static.joins report.size` compares with these settings turned off, instead of all of ours.
+`--plans` only plans the queries.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ def main(
     off: Sequence[str],
     *,
     given: bool,
+    plans: bool,
 ) -> None:
     """Print a table for each layout."""
     folder = DATA / f"{suite.name}-{scale:g}-{files}"
@@ -138,7 +140,7 @@ def main(
         for layout in layouts:
             _tables(spark, suite, folder, layout)
             some = {n: texts[n] for n in queries or texts}
-            _measure(spark, suite, layout, some, warm, rounds, off, given=given)
+            _measure(spark, suite, layout, some, warm, rounds, off, given=given, plans=plans)
 
 
 def generate(suite: Suite, scale: float, folder: Path, files: int) -> dict[int, str]:
@@ -213,6 +215,7 @@ def _measure(
     off: Sequence[str],
     *,
     given: bool,
+    plans: bool,
 ) -> None:
     lines, other, filled = [], [], 0
     everything = {arm: [0.0] * rounds for arm in (ARMS if given else ARMS[:2])}
@@ -220,7 +223,7 @@ def _measure(
     for number, text in tqdm(texts.items(), unit="query", desc=layout, disable=None):
         last: dict[str, list[Run]] = {}
         arms: dict[str, Callable[[], object]] = {
-            arm: partial(_run, spark, layout, text, arm, last, off) for arm in first
+            arm: partial(_run, spark, layout, text, arm, last, off, plans=plans) for arm in first
         }
         # What is new pays for what both need, compiled code above all: each in turn is the first.
         turned = dict(sorted(arms.items(), reverse=number % 2 == 0))
@@ -228,7 +231,9 @@ def _measure(
             first[arm] += took
         if given:
             listed = _given(spark, suite, text)
-            arms["given"] = partial(_run, spark, layout, listed, "given", last, ("enabled",))
+            arms["given"] = partial(
+                _run, spark, layout, listed, "given", last, ("enabled",), plans=plans
+            )
         seconds = interleaved(arms, rounds=rounds, warm=int(given))
         if any(not _equal(last[arm], last["without"]) for arm in arms):
             other.append(f"q{number}")
@@ -266,23 +271,25 @@ def _run(
     arm: str,
     last: dict[str, list[Run]],
     off: Sequence[str],
+    *,
+    plans: bool,
 ) -> None:
     last[arm] = []
-    for df, rows in _answers(spark, text, () if arm == "with" else off):
+    for df, rows in _answers(spark, text, () if arm == "with" else off, plans=plans):
         facts = [read for read in reads(df) if f"/{layout}/" in read.location]
         last[arm].append(Run(rows, facts, broadcasts(df)))
 
 
 def _answers(
-    spark: SparkSession, text: str, off: Sequence[str]
+    spark: SparkSession, text: str, off: Sequence[str], *, plans: bool = False
 ) -> Iterator[tuple[DataFrame, list[Row]]]:
-    """Run a query, with some settings turned off; some have two statements."""
+    """Run or plan a query, with some settings turned off; some have two statements."""
     for name in off:
         spark.conf.set(f"spark.skipping.{name}", "false")
     try:
         for statement in filter(None, map(str.strip, text.split(";"))):
             df = spark.sql(statement)
-            yield df, df.collect()
+            yield df, [] if plans else df.collect()
     finally:
         for name in off:
             spark.conf.unset(f"spark.skipping.{name}")
@@ -362,5 +369,6 @@ if __name__ == "__main__":
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--off", nargs="+", default=("enabled",), help="of the other arm")
     parser.add_argument("--given", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--plans", action="store_true", help="plan the queries only")
     options = vars(parser.parse_args())
     main(SUITES[options.pop("suite")], **options)
