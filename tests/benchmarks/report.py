@@ -27,13 +27,14 @@ def heading(title: str, **facts: object) -> None:
 def interleaved(
     candidates: Mapping[str, Callable[[], object]], *, rounds: int, warm: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of each candidate, run as A B C A B C ...; the first `warm` rounds are not kept.
+    """Seconds of each candidate, run as A B C C B A ...; the first `warm` rounds are not kept.
 
-    On a busy machine only candidates of one round can be compared, so look at `ratio`.
+    On a busy machine only candidates of one round can be compared, so look at `ratio`. Java still
+    compiles in the first rounds, which always serves the last candidate.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(warm + rounds):
-        for name, run in candidates.items():
+        for name, run in list(candidates.items())[:: -1 if turn % 2 else 1]:
             start = time.perf_counter()
             run()
             if turn >= warm:

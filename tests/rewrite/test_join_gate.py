@@ -150,12 +150,17 @@ def test_a_dimension_that_is_cheap_to_read_twice(spark: SparkSession, query: str
 
 def test_what_saved_nothing_is_not_asked_again_but_now_and_then(spark: SparkSession) -> None:
     """History flips the decision; and where it was wrong, it recovers."""
+
+    def run(query: str) -> ScanPlan:
+        _let_time_pass(spark)
+        return scan_of(same_rows(spark, query))
+
     useless = joined("name >= 0 AND pmod(d.k, 80) >= {}")
-    scans = [scan_of(same_rows(spark, useless.format(0))) for _ in range(5)]
+    scans = [run(useless.format(0)) for _ in range(5)]
     assert [bool(s.keys) for s in scans] == [True, False, True, False, False]
     assert "keys of this shape saved less than 1 % of the files lately" in str(scans[-1])
     # The same shape with another value would save; it is found out within ten queries.
-    opened = [scan_of(same_rows(spark, useless.format(79))).opened for _ in range(12)]
+    opened = [run(useless.format(79)).opened for _ in range(12)]
     assert opened[0] == FILES
     assert opened[-1] == 1
     assert 1 in opened[:10]
@@ -210,6 +215,21 @@ def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) ->
     assert feedback.rejectReason("shape", "10", 1) is None
 
 
+def test_keys_that_took_long_and_pruned_nothing_wait_longer_than_some_queries(
+    spark: SparkSession,
+) -> None:
+    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
+    feedback = classes.new("keys.PruningFeedback")
+    source = classes.new(
+        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, unknown(None)
+    )
+    for seconds, fraction, is_paused in ((60.0, 0.0, True), (0.0, 0.0, False), (60.0, 1.0, False)):
+        feedback.recordBenefit(source, fraction, seconds)
+        outcome = _field(feedback, "outcomes").get("shape")
+        _declared(outcome, "rejected").setInt(outcome, 40)  # more queries than any pause has
+        assert (feedback.rejectReason("shape", "10", 1) is not None) == is_paused
+
+
 def test_keys_of_rows_that_are_computed_once_whose_source_is_forgotten(spark: SparkSession) -> None:
     """A long query may outlive what is remembered of its joins."""
     query = """SELECT f.id FROM gated f
@@ -227,10 +247,22 @@ def test_keys_of_rows_that_are_computed_once_whose_source_is_forgotten(spark: Sp
     assert "Spark did not collect them" in str(scan)
 
 
+def _let_time_pass(spark: SparkSession) -> None:
+    """End the time in which keys that pruned nothing are not tried again."""
+    hooks = find_hooks(spark)
+    assert hooks is not None
+    for outcome in _field(hooks.java.feedback(), "outcomes").values():
+        _declared(outcome, "resumes").setLong(outcome, spark._jvm.System.nanoTime())
+
+
 def _field(of: Any, name: str) -> Any:
+    return _declared(of, name).get(of)
+
+
+def _declared(of: Any, name: str) -> Any:
     field = of.getClass().getDeclaredField(name)
     field.setAccessible(True)
-    return field.get(of)
+    return field
 
 
 @pytest.mark.parametrize(
@@ -249,6 +281,7 @@ def test_keys_that_keep_spark_from_reading_once_for_two_parts(
         SELECT s.* FROM sums s JOIN dimg d ON s.k = d.k WHERE {other} AND {here}"""
 
     def opened(first: int, names: int) -> list[int | None]:
+        _let_time_pass(spark)
         scans = reversed_rows(spark, query.format(first, names), {}).explained.scans
         return [s.opened for s in scans if s.table.endswith("gated")]
 

@@ -220,10 +220,10 @@ def test_joins_that_pruned_too_little_elsewhere(spark: SparkSession, hooks: Hook
         assert digest not in json.loads(feedback.json()), "it was not used here"
         args = ("d", shape, "10", 1, None, "a join", False, False, None, unknown(None))
         source = classes.new("keys.KeySource", *args)
-        feedback.recordBenefit(source, 0.0)
+        feedback.recordBenefit(source, 0.0, 0.0)
         assert json.loads(feedback.json())[digest] == stored
         assert "saved less than 1 %" in feedback.rejectReason(shape, "", 1)
-        feedback.recordBenefit(source, 1.0)
+        feedback.recordBenefit(source, 1.0, 0.0)
         assert json.loads(feedback.json())[digest] == 0
         assert feedback.rejectReason(shape, "", 1) is None
     assert feedback.rejectReason("another", "", 1) is None

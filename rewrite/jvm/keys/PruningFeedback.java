@@ -22,14 +22,14 @@ import rewrite.jvm.bridge.RecentMap;
  * <p>A shape that pruned too little, or whose query could not provide the keys, is not used in the
  * next query, then in the next three, then seven, at last in ten: data and conditions change. If
  * keys split what Spark reads once, a try may cost as much as the query: then the pauses are seven,
- * fifteen, at last forty. If the keys could not be collected, the shape is not used for ten times as
- * long as that took.
+ * fifteen, at last forty. Whatever the reason, the shape is not used for twenty times as long as
+ * collecting its keys took, so that tries take at most a twentieth of the time.
  */
 public final class PruningFeedback {
   private static final String NOT_COLLECTED = "keys were not collected lately: ";
   private static final int MAX_PAUSE = 10;
   private static final int MAX_PAUSE_OF_COPIES = 40;
-  private static final double PAUSE_AFTER_FAILURE = 10;
+  private static final double PAUSE_AFTER_TRY = 20; // times as long as it took
   private static final double MIN_BENEFIT = 0.01;
   private static final int CAPACITY = 10_000;
   private static final int STORED = 256;
@@ -53,16 +53,14 @@ public final class PruningFeedback {
     Outcome outcome = find(shape);
     if (outcome == null) return null;
     boolean failed = outcome.failure != null && outcome.failureOverhead.equals(overhead);
-    if (failed && System.nanoTime() - outcome.failureEnds < 0) {
-      return NOT_COLLECTED + outcome.failure;
-    }
+    if (failed && outcome.isEarly()) return NOT_COLLECTED + outcome.failure;
     if (outcome.useless == 0) return null;
     QueryPlanningTracker query = KeySource.currentQuery();
     if (outcome.query.get() != query) {
       outcome.query = new WeakReference<>(query);
       outcome.rejected++;
     }
-    if (outcome.rejected > outcome.pause(copies)) return null;
+    if (outcome.rejected > outcome.pause(copies) && !outcome.isEarly()) return null;
     if (outcome.refusal != null) return NOT_COLLECTED + outcome.refusal;
     return "keys of this shape saved less than " + (int) (100 * minBenefit(copies))
         + " % of the files lately"
@@ -74,23 +72,28 @@ public final class PruningFeedback {
     return rejectReason(source.shape(), source.overhead(), source.copies());
   }
 
-  /** Record the fraction of the files, from 0 to 1, that the keys of a source pruned. */
-  public void recordBenefit(KeySource source, double fraction) {
-    record(source, fraction, null);
+  /** Record the fraction of the files, from 0 to 1, that the keys of a source pruned, and how long
+      collecting them took. */
+  public void recordBenefit(KeySource source, double fraction, double seconds) {
+    record(source, fraction, seconds, null);
   }
 
-  /** Record why the query of a source could not provide its keys. */
-  public void recordRefusal(KeySource source, String reason) {
-    record(source, 0, reason);
+  /** Record why the query of a source could not provide its keys, and how long that took. */
+  public void recordRefusal(KeySource source, String reason, double seconds) {
+    record(source, 0, seconds, reason);
   }
 
-  private synchronized void record(KeySource source, double fraction, String refusal) {
+  private synchronized void record(
+      KeySource source, double fraction, double seconds, String refusal) {
     if (!source.isRegistered()) return;
     Outcome outcome = findOrAdd(source.shape());
     if (fraction >= minBenefit(source.copies())) {
       outcome.useless = 0;
-    } else if (outcome.isOtherQuery(source.query().get())) { // each part of a query reports
+    } else if (outcome.isOtherQuery(source.query().get())) {
       outcome.useless++;
+      outcome.resumes = afterTry(seconds);
+    } else { // each part of a query reports
+      outcome.resumes = Math.max(outcome.resumes, afterTry(seconds));
     }
     outcome.refusal = refusal;
     outcome.isMeasured = true;
@@ -105,7 +108,7 @@ public final class PruningFeedback {
     Outcome outcome = findOrAdd(source.shape());
     outcome.failure = reason;
     outcome.failureOverhead = source.overhead();
-    outcome.failureEnds = System.nanoTime() + (long) (PAUSE_AFTER_FAILURE * seconds * 1e9);
+    outcome.resumes = afterTry(seconds);
   }
 
   private Outcome find(String shape) {
@@ -156,6 +159,11 @@ public final class PruningFeedback {
     return Math.max(MIN_BENEFIT, 1 - 1.0 / copies);
   }
 
+  /** Return when the next try may begin, in nanoseconds. */
+  private static long afterTry(double seconds) {
+    return System.nanoTime() + (long) (PAUSE_AFTER_TRY * seconds * 1e9);
+  }
+
   /** What the lookups of one shape pruned. */
   private static final class Outcome {
     private int useless;
@@ -164,13 +172,17 @@ public final class PruningFeedback {
     private String refusal;
     private String failure;
     private String failureOverhead;
-    private long failureEnds;
+    private long resumes = System.nanoTime();
     private WeakReference<QueryPlanningTracker> query = new WeakReference<>(null);
     private WeakReference<QueryPlanningTracker> lastUse = new WeakReference<>(null);
 
     /** Whether it is another query than the one with the last use, or unknown. */
     boolean isOtherQuery(QueryPlanningTracker query) {
       return query == null || lastUse.get() != query;
+    }
+
+    boolean isEarly() {
+      return System.nanoTime() - resumes < 0;
     }
 
     /** Return how many queries do no lookup before the next one does. */

@@ -258,9 +258,10 @@ public final class ScanPruning {
   /** Records what a set of keys pruned alone. */
   private void addFeedback(JoinKeySet set, FileCounter counter) {
     if (set.hasFailed()) feedback.recordFailure(set.source(), set.reason(), set.seconds());
-    if (set.isRefused()) feedback.recordRefusal(set.source(), set.reason());
+    if (set.isRefused()) feedback.recordRefusal(set.source(), set.reason(), set.seconds());
     if (!set.isAvailable() || counter.total() == 0) return;
-    feedback.recordBenefit(set.source(), (double) counter.most(set.dimension()) / counter.total());
+    double fraction = (double) counter.most(set.dimension()) / counter.total();
+    feedback.recordBenefit(set.source(), fraction, set.seconds());
   }
 
   boolean isCounted() {
