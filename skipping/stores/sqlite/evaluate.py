@@ -13,7 +13,7 @@ so even "some other term" reads no more of the index than its keys.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -35,10 +35,13 @@ from skipping.stores.sqlite.segments import Parts
 _WIDE = 8  # ordinals for each file, up to which a lookup table is used
 _NO_LAYOUT = -1
 _SHARE = 0.5  # of the remaining time for bits; files that are not tested by then are read
+_SHARE_OF_TERMS = 0.9  # of the remaining time for terms; then the test prunes nothing
+
+_TOO_LATE = "the store did not answer in time"
 
 
 class _GivenUp(Exception):
-    """A BitsSet takes too long, and other tests are waiting."""
+    """A test takes too long, and there are others."""
 
 
 class Snapshot:
@@ -54,8 +57,23 @@ class Snapshot:
         self._below = below
         self._files: dict[str, pa.Table] = {}
 
-    def find_prunable(self, test: Test) -> BitMap:
-        """Return the ordinals under the bound that the test prunes; none if it cannot run."""
+    def find_prunable(self, tests: Sequence[Test]) -> list[BitMap]:
+        """Return the ordinals under the bound that each test prunes; none if it cannot run.
+
+        Tests with few keys come first. If one takes too long, it and those after it prune nothing,
+        so that they do not cost what the others prune. Raises StoreError if that is the first one.
+        """
+        found = {}
+        for i in sorted(range(len(tests)), key=lambda i: _count_keys(tests[i])):
+            try:
+                found[i] = self._find_prunable(tests[i], self._limit(_SHARE_OF_TERMS))
+            except _GivenUp:
+                if not found:
+                    raise StoreError(_TOO_LATE) from None
+                break
+        return [found.get(i, BitMap()) for i in range(len(tests))]
+
+    def _find_prunable(self, test: Test, in_time: Callable[[], None]) -> BitMap:
         self._in_time()
         held = self._held[test.sketch]
         if held is None:
@@ -68,7 +86,7 @@ class Snapshot:
         files = self._select_files(test.sketch, held.files)
         ordinals = files["ordinal"].to_numpy()
         if isinstance(test, Contains | ContainsOther | ContainsRange):
-            rows = ~self._terms_hold(test, files, ordinals)
+            rows = ~self._terms_hold(test, files, ordinals, in_time)
         elif isinstance(test, BitsSet):
             rows = ~self._bits_hold(test, files, ordinals)
         else:
@@ -79,7 +97,18 @@ class Snapshot:
     def _in_time(self) -> None:
         # SQLite interrupts itself; this checks the time of work in Arrow.
         if time.monotonic() >= self._deadline:
-            raise StoreError("the store did not answer in time")
+            raise StoreError(_TOO_LATE)
+
+    def _limit(self, share: float) -> Callable[[], None]:
+        """Return a check that raises _GivenUp after a fraction of the remaining time."""
+        began = time.monotonic()
+        until = began + share * (self._deadline - began)
+
+        def in_time() -> None:
+            if time.monotonic() >= until:
+                raise _GivenUp
+
+        return in_time
 
     def _select_files(self, sketch: str, files: pa.Table) -> pa.Table:
         """Return the files under the bound whose sketch is known."""
@@ -98,13 +127,7 @@ class Snapshot:
         held = np.ones(len(ordinals) + 1, np.bool_)
         layouts = np.append(pc.fill_null(files[names[1]], _NO_LAYOUT).to_numpy(), _NO_LAYOUT)
         places = _Places(ordinals)
-        began = time.monotonic()
-        until = began + _SHARE * (self._deadline - began)
-
-        def in_time() -> None:
-            if time.monotonic() >= until:
-                raise _GivenUp
-
+        in_time = self._limit(_SHARE)
         with suppress(_GivenUp):
             for group in read_groups(self._parts[names[0]]):
                 in_time()
@@ -118,19 +141,28 @@ class Snapshot:
         return held[:-1]
 
     def _terms_hold(
-        self, test: Contains | ContainsOther | ContainsRange, files: pa.Table, ordinals: Numbers
+        self,
+        test: Contains | ContainsOther | ContainsRange,
+        files: pa.Table,
+        ordinals: Numbers,
+        in_time: Callable[[], None],
     ) -> npt.NDArray[np.bool_]:
         name = f"{test.sketch}_{test.field}"
         counts = np.asarray(pc.fill_null(files[name], 0))
         if isinstance(test, ContainsRange):
             if test.low is None and test.high is None:
                 return counts > 0
-            return self._have_term_within(name, test, ordinals, counts > 0)
-        hits = self._hits(name, test, ordinals)
+            return self._have_term_within(name, test, ordinals, counts > 0, in_time)
+        hits = self._hits(name, test, ordinals, in_time)
         return hits < counts if isinstance(test, ContainsOther) else hits > 0
 
     def _have_term_within(
-        self, name: str, test: ContainsRange, ordinals: Numbers, have_terms: npt.NDArray[np.bool_]
+        self,
+        name: str,
+        test: ContainsRange,
+        ordinals: Numbers,
+        have_terms: npt.NDArray[np.bool_],
+        in_time: Callable[[], None],
     ) -> npt.NDArray[np.bool_]:
         """Return which files have a term within the bounds; `have_terms`: those that have any."""
         found = np.zeros(len(ordinals) + 1, np.bool_)
@@ -138,7 +170,7 @@ class Snapshot:
         left = np.count_nonzero(have_terms)
         places = _Places(ordinals)
         part, type = self._parts[name], term_type(self._types[name])
-        for matches in match_range(part, type, test, self._in_time):
+        for matches in match_range(part, type, test, in_time):
             rows = places.of(matches.astype(np.int64))
             new = np.unique(rows[~found[rows]])
             found[new] = True
@@ -148,14 +180,24 @@ class Snapshot:
                 break
         return found[:-1]
 
-    def _hits(self, name: str, test: Contains | ContainsOther, ordinals: Numbers) -> Numbers:
+    def _hits(
+        self,
+        name: str,
+        test: Contains | ContainsOther,
+        ordinals: Numbers,
+        in_time: Callable[[], None],
+    ) -> Numbers:
         """Return how many terms of each file are among the keys."""
         part, type = self._parts[name], term_type(self._types[name])
-        matches = match_keys(part, type, test.keys, self._in_time)
+        matches = match_keys(part, type, test.keys, in_time)
         found = np.concatenate([np.zeros(0, np.uint32), *matches]).astype(np.int64)
         rows = _Places(ordinals).of(found)
         hits: Numbers = np.bincount(rows, minlength=len(ordinals) + 1)[:-1]
         return hits
+
+
+def _count_keys(test: Test) -> int:
+    return len(test.keys) if isinstance(test, Contains | ContainsOther) else 0
 
 
 class _Places:

@@ -224,7 +224,7 @@ class SqliteStore(RecordStore[IndexRow]):
                     # Partial fields are updated once they are complete.
                     held[sketch] = self._newest(parts, sketch, kept) if kept.whole else None
             snapshot = Snapshot(parts, held, below=below, deadline=deadline)
-            return [snapshot.find_prunable(test) for test in tests]
+            return snapshot.find_prunable(tests)
 
     def _load_fields(self, index: IndexId, sketch: str, deadline: float) -> Catalogue | None:
         """Return the fields of a sketch, current or older; partial ones if reading is slow."""

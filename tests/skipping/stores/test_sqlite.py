@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -531,6 +532,25 @@ def test_bits_that_take_too_long_are_given_up_and_not_the_question(
     assert lists
     monkeypatch.setattr(evaluate, "_SHARE", 0)
     assert store.find_prunable("i", tests, below=10, timeout=30) == [BitMap(), lists]
+
+
+def test_keys_that_take_too_long_are_given_up_and_not_the_other_keys(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make(path)
+    match_keys = evaluate.match_keys
+
+    def match_slowly(part: Any, type: pa.DataType, keys: pa.Array, check: Any) -> Any:
+        while len(keys) > 1:
+            check()
+        return match_keys(part, type, keys, check)
+
+    monkeypatch.setattr(evaluate, "match_keys", match_slowly)
+    few, many = (Contains("values", pa.array(["t7"] * n), "s2") for n in (1, 2))
+    found = store.find_prunable("i", [many, few, TESTS[0]], below=10, timeout=0.5)
+    assert [list(each) for each in found] == [[], EXPECTED[1], EXPECTED[0]]
+    with pytest.raises(StoreError, match="in time"):
+        store.find_prunable("i", [many], below=10, timeout=0.5)
 
 
 def test_bits_of_many_files_and_lengths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
