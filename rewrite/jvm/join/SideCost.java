@@ -16,10 +16,9 @@ record SideCost(FilteringSide side) {
       are too small for any benefit. */
   static boolean isIgnored;
 
-  /** How many times larger a scan must be than a filtering side without a condition, if Spark
-      broadcasts the side anyway, or if it is read again. */
-  private static final int SMALL_BROADCAST = 10;
-  private static final int SMALL = 100;
+  /** How many times larger a scan must be than a filtering side without a condition. */
+  private static final int MIN_RATIO = 100;
+  private static final int MIN_RATIO_IF_CHEAP = 10;
 
   /** Sides with fewer bytes are never too expensive to read again. Tests of costs set it, because
       their tables are smaller. */
@@ -79,7 +78,7 @@ record SideCost(FilteringSide side) {
   private boolean isSmall(LogicalPlan plan, BigInteger bytes) {
     // Rows of unknown number are read once in any case.
     if (PlanSize.isUnknown(plan) && side.canBeShuffled()) return true;
-    int times = side.isBroadcast() || isCheap() ? SMALL_BROADCAST : SMALL;
+    int times = isCheap() ? MIN_RATIO_IF_CHEAP : MIN_RATIO;
     BigInteger overhead = overhead(plan, null, List.of(), 1);
     return overhead.multiply(BigInteger.valueOf(times)).compareTo(bytes) <= 0;
   }

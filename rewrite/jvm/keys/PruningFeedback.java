@@ -52,15 +52,16 @@ public final class PruningFeedback {
   public synchronized String rejectReason(String shape, String overhead, int copies) {
     Outcome outcome = find(shape);
     if (outcome == null) return null;
-    boolean failed = outcome.failure != null && outcome.failureOverhead.equals(overhead);
-    if (failed && outcome.isEarly()) return NOT_COLLECTED + outcome.failure;
-    if (outcome.useless == 0) return null;
     QueryPlanningTracker query = KeySource.currentQuery();
-    if (outcome.query.get() != query) {
+    if (query == null || outcome.query.get() != query) {
       outcome.query = new WeakReference<>(query);
       outcome.rejected++;
+      outcome.isEarly = System.nanoTime() - outcome.resumes < 0;
     }
-    if (outcome.rejected > outcome.pause(copies) && !outcome.isEarly()) return null;
+    boolean failed = outcome.failure != null && outcome.failureOverhead.equals(overhead);
+    if (failed && outcome.isEarly) return NOT_COLLECTED + outcome.failure;
+    if (outcome.useless == 0) return null;
+    if (outcome.rejected > outcome.pause(copies) && !outcome.isEarly) return null;
     if (outcome.refusal != null) return NOT_COLLECTED + outcome.refusal;
     return "keys of this shape saved less than " + (int) (100 * minBenefit(copies))
         + " % of the files lately"
@@ -173,16 +174,13 @@ public final class PruningFeedback {
     private String failure;
     private String failureOverhead;
     private long resumes = System.nanoTime();
+    private boolean isEarly;
     private WeakReference<QueryPlanningTracker> query = new WeakReference<>(null);
     private WeakReference<QueryPlanningTracker> lastUse = new WeakReference<>(null);
 
     /** Whether it is another query than the one with the last use, or unknown. */
     boolean isOtherQuery(QueryPlanningTracker query) {
       return query == null || lastUse.get() != query;
-    }
-
-    boolean isEarly() {
-      return System.nanoTime() - resumes < 0;
     }
 
     /** Return how many queries do no lookup before the next one does. */
