@@ -187,3 +187,23 @@ def test_an_index_that_does_not_answer(
     found = same_rows(spark, query, conf={**SMJ, "spark.skipping.mode": "fallback"})
     assert DEAR in str(scan_of(found)), str(found.explained)
     assert found.opened == found.without
+
+
+def test_a_dimension_without_a_condition_that_spark_broadcasts(
+    spark: SparkSession, tables: str
+) -> None:
+    """Of 1 MB and more (here: any) it is small only against a hundred times as much."""
+    spark.sql("SELECT k, tag FROM orders WHERE k < 20").coalesce(1).write.saveAsTable("few")
+    try:
+        query = "SELECT e.id FROM events e JOIN few d ON e.k = d.k"
+        conf = {name: value for name, value in SMJ.items() if "Threshold" not in name}
+        (scan,) = [
+            scan
+            for scan in same_rows(spark, query, conf=conf).explained.scans
+            if scan.table.endswith("events")
+        ]
+        assert "few has no condition, and is not small" in str(scan)
+        hinted = same_rows(spark, query.replace("SELECT", "SELECT /*+ BROADCAST(d) */"), conf=conf)
+        assert hinted.skipped > 0
+    finally:
+        spark.sql("DROP TABLE few")
