@@ -239,6 +239,10 @@ class Program:
         assert self._process.stdout is not None, "a pipe"
         return self._process.stdout.readline().strip()
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the program, such as SIGSTOP."""
+        self._process.send_signal(number)
+
     def stop(self) -> None:
         """Stop the program."""
         with self._process:  # on exit this closes the pipes, which ends the program, and waits

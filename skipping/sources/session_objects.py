@@ -88,6 +88,7 @@ class HadoopObjects:
 
     def __init__(self, spark: SparkSession, address: str) -> None:
         self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
         self._hadoop: Any = spark._jsparkSession.sessionState().newHadoopConf()
         self._address = address
 
@@ -99,17 +100,21 @@ class HadoopObjects:
     def get(self, name: str, *, most: int) -> bytes | None:
         """Return an object's bytes; see `Objects`."""
         with self._errors(f"read {name}"):
-            path, system = self._path(name), self._system()
-            if not system.exists(path):
-                return None
-            length = system.getFileStatus(path).getLen()
-            if length > most:
-                raise Damaged(
-                    f"{self._address}/{name} has {length:,} bytes, more than the {most:,} that a "
-                    "release writes"
-                )
-            stream = system.open(path)
+            system = self._system()
             try:
+                stream = system.open(self._path(name))
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getName() == "java.io.FileNotFoundException":
+                    return None
+                raise
+            try:
+                # Of what was opened: another object may have the name by now.
+                length = stream.getVisibleLength()
+                if length > most:
+                    raise Damaged(
+                        f"{self._address}/{name} has {length:,} bytes, more than the {most:,} that "
+                        "a release writes"
+                    )
                 return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
             finally:
                 stream.close()
@@ -147,13 +152,21 @@ class HadoopObjects:
                 stream.close()
             system.mkdirs(path.getParent())
             if replace:
-                system.delete(path, False)
+                system.rename(draft, path, self._overwrite())
+                return True
             if system.rename(draft, path):
                 return True
             system.delete(draft, False)
             if not system.exists(path):
                 raise StoreError(f"the store {self._address} cannot rename {name}")
             return False
+
+    def _overwrite(self) -> Any:
+        """Return the option for a rename that replaces the other file at once."""
+        option = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(option, 1)
+        options[0] = option.OVERWRITE
+        return options
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._address}/{name}")
