@@ -395,6 +395,27 @@ def _interfaces(spark: SparkSession, scan: Any) -> set[str]:
     return found
 
 
+@pytest.mark.skipif("iceberg" not in FORMATS, reason="Iceberg has no release for this Spark")
+def test_reported_size_leaves_the_steps_of_recursive_queries(spark: SparkSession) -> None:
+    """They share a scan of Iceberg, which Spark changes by the partition filter of each step."""
+    if spark.version < "4.1":
+        pytest.skip("Spark 4.1 is the first with recursive queries")
+    nodes = """SELECT int(id) AS k, concat('n', id div 20) AS name, int(id div 20) AS _f,
+        repeat(md5(string(id)), 4) AS pad FROM range(400)"""
+    query = """WITH RECURSIVE t(n, s) AS (SELECT 3, 0 UNION ALL
+        SELECT e.b, s + 1 FROM (SELECT d.k, s, pad FROM t JOIN nodes d ON t.n = d.k
+            WHERE d.name = 'n0') x JOIN edges e ON x.k = e.p
+        WHERE e.flag = 1 AND e.wide >= 0 AND s < 5 AND length(pad) < 1000) SELECT * FROM t"""
+    with in_catalog_of(spark, "iceberg"):
+        make_table(spark, "nodes", nodes, "name VALUE_LIST")
+        spark.sql("""CREATE TABLE edges USING iceberg PARTITIONED BY (p)
+            TBLPROPERTIES ('write.distribution-mode'='none', 'write.spark.fanout.enabled'='true')
+            AS SELECT int((id * 7 + 1) % 20) AS b, int(id % 20) AS p, IF(id < 20, 1, 0) AS flag,
+                id AS wide FROM range(40000)""")
+        conf = {"spark.sql.autoBroadcastJoinThreshold": "20k"}
+        assert len(same_rows(spark, query, conf=conf).rows) == 6
+
+
 @pytest.fixture
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """The lookups since the last `clear`."""

@@ -70,10 +70,6 @@ import rewrite.jvm.source.TableStatistics;
  * removes the expressions from the physical plan; without it they must not be added.
  */
 public final class JoinPruningRule extends Rule<LogicalPlan> {
-  /** A recursive query. Spark analyzes its parts again for each step, and accepts no dynamic filter
-      there. Then this rule sees them as plans of their own. */
-  private static final String RECURSION = "UnionLoop";
-
   private final PruningContext context;
 
   public JoinPruningRule(
@@ -158,7 +154,8 @@ public final class JoinPruningRule extends Rule<LogicalPlan> {
     }
 
     LogicalPlan visit(LogicalPlan plan) {
-      if (plan.nodeName().equals(RECURSION)) return plan; // Spark 3.5 has no such class
+      // Spark analyzes the steps, too, and accepts no dynamic filter there.
+      if (ScanSources.isRecursion(plan)) return plan;
       if (plan instanceof RowLevelWrite command && !findsRows(command)) return plan;
       if (plan instanceof MergeRows merge) addClauses(merge);
       LogicalPlan now = PlanSubqueries.transform(plan, this::visit);

@@ -12,6 +12,8 @@ import org.apache.spark.sql.catalyst.plans.logical.RowLevelWrite;
 import org.apache.spark.sql.catalyst.plans.logical.Statistics;
 import org.apache.spark.sql.catalyst.plans.logical.Subquery;
 import org.apache.spark.sql.catalyst.rules.Rule;
+import org.apache.spark.sql.catalyst.trees.TreeNodeTag;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import rewrite.jvm.bridge.Failures;
 import rewrite.jvm.bridge.IndexClient;
 import rewrite.jvm.bridge.ScalaInterop;
@@ -39,6 +41,10 @@ import rewrite.jvm.source.TableStatistics;
  * scans of connectors do not exist before joins are ordered.
  */
 public final class ScanSizeRule extends Rule<LogicalPlan> {
+  /** A scan in the steps of a recursive query, which share Iceberg's scan object. If Spark broadcasts,
+      its partition filter for one step may remove files from this object that the next step needs. */
+  private static final TreeNodeTag<Boolean> SHARED = new TreeNodeTag<>("rewrite.shared");
+
   private final IndexClient client;
   private final TableStatistics statistics;
   private final boolean isFirst;
@@ -78,6 +84,12 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
 
   private LogicalPlan visit(LogicalPlan plan) {
     if (plan instanceof RowLevelWrite) return plan;
+    if (ScanSources.isRecursion(plan)) {
+      ScalaInterop.asJava(plan.collectLeaves()).stream()
+          .filter(DataSourceV2ScanRelation.class::isInstance)
+          .forEach(leaf -> leaf.setTagValue(SHARED, true));
+      return plan;
+    }
     LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
     if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
       return filter.mapChildren(leaf -> report(leaf, Conditions.conjuncts(filter.condition())));
@@ -93,7 +105,8 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     List<Expression> conditions = PlannedLookup.takeKnown(leaf, above);
     ScanSource source =
         PlannedLookup.haveValues(conditions) ? ScanSources.of(leaf, client) : null;
-    if (source == null || !client.hasIndex(source.table())) {
+    boolean isShared = leaf.getTagValue(SHARED).isDefined();
+    if (source == null || isShared || !client.hasIndex(source.table())) {
       return ReportedSize.restore(leaf, client);
     }
     double remaining =

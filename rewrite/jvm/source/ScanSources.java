@@ -23,6 +23,7 @@ import rewrite.jvm.predicate.UnmatchedClauses;
 /** Finds the read of a table behind a node of a plan: files that Spark reads, or a connector. */
 public final class ScanSources {
   private static final TreeNodeTag<SnapshotFiles> TAG = new TreeNodeTag<>("rewrite.source");
+  private static final String RECURSION = "UnionLoop"; // Spark 3.5 has no such class
 
   /** The files of a snapshot, which are many. */
   private record SnapshotFiles(HadoopFsRelation relation, FileSource source) {}
@@ -31,6 +32,12 @@ public final class ScanSources {
 
   public static boolean isScan(LogicalPlan plan) {
     return plan instanceof LogicalRelation || plan instanceof DataSourceV2ScanRelation;
+  }
+
+  /** Whether a node is a recursive query. Spark plans its parts again for each step, as plans of
+      their own. */
+  public static boolean isRecursion(LogicalPlan plan) {
+    return plan.nodeName().equals(RECURSION);
   }
 
   /** Whether a leaf of a plan is a table that a command changes. */
