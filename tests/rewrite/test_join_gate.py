@@ -226,7 +226,7 @@ def test_keys_that_took_long_and_pruned_nothing_wait_longer_than_some_queries(
     for seconds, fraction, is_paused in ((60.0, 0.0, True), (0.0, 0.0, False), (60.0, 1.0, False)):
         feedback.recordBenefit(source, fraction, seconds)
         outcome = _field(feedback, "outcomes").get("shape")
-        _declared(outcome, "rejected").setInt(outcome, 40)  # more queries than any pause has
+        _find_field(outcome, "rejected").setInt(outcome, 40)  # more queries than any pause has
         assert (feedback.rejectReason("shape", "10", 1) is not None) == is_paused
 
 
@@ -252,14 +252,14 @@ def _let_time_pass(spark: SparkSession) -> None:
     hooks = find_hooks(spark)
     assert hooks is not None
     for outcome in _field(hooks.java.feedback(), "outcomes").values():
-        _declared(outcome, "resumes").setLong(outcome, spark._jvm.System.nanoTime())
+        _find_field(outcome, "resumes").setLong(outcome, spark._jvm.System.nanoTime())
 
 
 def _field(of: Any, name: str) -> Any:
-    return _declared(of, name).get(of)
+    return _find_field(of, name).get(of)
 
 
-def _declared(of: Any, name: str) -> Any:
+def _find_field(of: Any, name: str) -> Any:
     field = of.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field
