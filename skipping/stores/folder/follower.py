@@ -133,20 +133,24 @@ class LogFollower:
         if is_mine and self.is_confirmed():
             return position
         if position is None or not self.is_logged(position.version, position.commit):
-            position = self._restart()
+            position = self._restart(position)
         self._confirmed_at = boot_time()
         self.start = None if position is None else position.start
         return position
 
-    def _restart(self) -> Position | None:
-        """Continue after the newest checkpoint, or from the beginning of the log."""
+    def _restart(self, position: Position | None) -> Position | None:
+        """Continue after the newest checkpoint, or from the beginning of the log.
+
+        If the replica is no longer at this position, another follower has continued with it.
+        """
         version, checkpoint = self._newest_checkpoint(), None
         if version is not None:
             data = self.objects.get(log.checkpoint_name(version), most=log.MOST_COMMIT)
             if data is None:
                 raise Damaged(f"the store {self._location} lacks its checkpoint {version}")
             checkpoint = Checkpoint.parse(data, version)
-        if checkpoint is not None or self.replica.position() is not None:
+        is_other = checkpoint is not None or position is not None
+        if is_other and self.replica.position() == position:
             self.replica.restart(checkpoint)
             self._reset_loading()
         return self.replica.position()

@@ -130,6 +130,29 @@ def test_two_drivers_see_what_the_other_wrote(any_url: str) -> None:
     assert one.definition("i") is None
 
 
+def test_a_reader_of_a_new_store_leaves_what_a_writer_of_its_replica_has(url: str) -> None:
+    """It looks for a log before the first commit, and continues after it."""
+    writer, positions = driver(url), list[object]()
+
+    class Slow(Failing):
+        def list(self, prefix: str) -> Iterator[Listed]:
+            found = super().list(prefix)
+            if prefix == "log/" and not positions:
+                writer.define(definition(), expect=None)
+                positions.append(writer._replica.position())
+            return found
+
+        def get(self, name: str, *, most: int) -> bytes | None:
+            if positions:
+                positions.append(writer._replica.position())
+            return super().get(name, most=most)
+
+    reader = driver(url, objects=Slow(ObstoreObjects(url)))
+    assert [each.value.index for each in reader.definitions()] == ["i"]
+    assert len(positions) > 1
+    assert None not in positions
+
+
 def test_sketches_are_read_when_they_are_needed(url: str) -> None:
     one, failing = driver(url, "one"), Failing(ObstoreObjects(url))
     large = {
