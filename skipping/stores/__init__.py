@@ -250,7 +250,8 @@ class IndexStore(Protocol):
 
         `generation` is that of the entries from which the caller has the ordinals. Raises
         StoreError after `timeout` seconds, and Rewound if the store does not remember the
-        generation. A test that the store cannot evaluate prunes nothing.
+        generation. A test that the store cannot evaluate prunes nothing. So may one that takes too
+        long, if the store has evaluated others by then.
         """
 
     def record_workload(
