@@ -230,6 +230,19 @@ def test_keys_that_took_long_and_pruned_nothing_wait_longer_than_some_queries(
         assert (feedback.rejectReason("shape", "10", 1) is not None) == is_paused
 
 
+def test_each_useless_try_in_turn_doubles_the_pause_up_to_eight_times(spark: SparkSession) -> None:
+    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
+    feedback = classes.new("keys.PruningFeedback")
+    source = classes.new(
+        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, unknown(None)
+    )
+    for fraction, times in ((0.0, 1), (0.0, 2), (0.0, 4), (0.0, 8), (0.0, 8), (1.0, 1), (0.0, 1)):
+        feedback.recordBenefit(source, fraction, 60.0)
+        pause = _field(_field(feedback, "outcomes").get("shape"), "resumes")
+        seconds = (pause - spark._jvm.System.nanoTime()) / 1e9
+        assert fraction == 1.0 or 20 * 60 * times - 60 < seconds <= 20 * 60 * times
+
+
 def test_keys_of_rows_that_are_computed_once_whose_source_is_forgotten(spark: SparkSession) -> None:
     """A long query may outlive what is remembered of its joins."""
     query = """SELECT f.id FROM gated f

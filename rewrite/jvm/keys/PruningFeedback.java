@@ -22,14 +22,16 @@ import rewrite.jvm.bridge.RecentMap;
  * <p>A shape that pruned too little, or whose query could not provide the keys, is not used in the
  * next query, then in the next three, then seven, at last in ten: data and conditions change. If
  * keys split what Spark reads once, a try may cost as much as the query: then the pauses are seven,
- * fifteen, at last forty. Whatever the reason, the shape is not used for twenty times as long as
- * collecting its keys took, so that tries take at most a twentieth of the time.
+ * fifteen, at last forty. Whatever the reason, the shape is not used for 20 times as long as
+ * collecting its keys took either, after several useless tries in turn up to 160 times as long, so
+ * that tries take a twentieth of the time at first, and less than a hundredth later.
  */
 public final class PruningFeedback {
   private static final String NOT_COLLECTED = "keys were not collected lately: ";
   private static final int MAX_PAUSE = 10;
   private static final int MAX_PAUSE_OF_COPIES = 40;
   private static final double PAUSE_AFTER_TRY = 20; // times as long as it took
+  private static final int MAX_DOUBLINGS = 3; // of it, one for each useless try in turn
   private static final double MIN_BENEFIT = 0.01;
   private static final int CAPACITY = 10_000;
   private static final int STORED = 256;
@@ -92,9 +94,9 @@ public final class PruningFeedback {
       outcome.useless = 0;
     } else if (outcome.isOtherQuery(source.query().get())) {
       outcome.useless++;
-      outcome.resumes = afterTry(seconds);
+      outcome.resumes = outcome.afterTry(seconds);
     } else { // each part of a query reports
-      outcome.resumes = Math.max(outcome.resumes, afterTry(seconds));
+      outcome.resumes = Math.max(outcome.resumes, outcome.afterTry(seconds));
     }
     outcome.refusal = refusal;
     outcome.isMeasured = true;
@@ -109,7 +111,7 @@ public final class PruningFeedback {
     Outcome outcome = findOrAdd(source.shape());
     outcome.failure = reason;
     outcome.failureOverhead = source.overhead();
-    outcome.resumes = afterTry(seconds);
+    outcome.resumes = outcome.afterTry(seconds);
   }
 
   private Outcome find(String shape) {
@@ -160,11 +162,6 @@ public final class PruningFeedback {
     return Math.max(MIN_BENEFIT, 1 - 1.0 / copies);
   }
 
-  /** Return when the next try may begin, in nanoseconds. */
-  private static long afterTry(double seconds) {
-    return System.nanoTime() + (long) (PAUSE_AFTER_TRY * seconds * 1e9);
-  }
-
   /** What the lookups of one shape pruned. */
   private static final class Outcome {
     private int useless;
@@ -181,6 +178,12 @@ public final class PruningFeedback {
     /** Whether it is another query than the one with the last use, or unknown. */
     boolean isOtherQuery(QueryPlanningTracker query) {
       return query == null || lastUse.get() != query;
+    }
+
+    /** Return when the next try may begin, in nanoseconds. */
+    long afterTry(double seconds) {
+      int doublings = Math.max(0, Math.min(useless - 1, MAX_DOUBLINGS));
+      return System.nanoTime() + (long) (PAUSE_AFTER_TRY * (1 << doublings) * seconds * 1e9);
     }
 
     /** Return how many queries do no lookup before the next one does. */
