@@ -1,9 +1,9 @@
 """First lookups on a busy machine: `python -m tests.benchmarks.busy [processes] [starts] [files]`.
 
-Each start is a new driver. Once it has started, the given number of busy processes uses the same
-cores, and it runs the first query on each of ten indexed tables; another driver runs it on one
-table with an index of many files. Counts queries that pruned; the others read all files, because
-the index did not respond within `spark.skipping.timeout`.
+Each start is a new driver, while the given number of busy processes uses the same cores. As soon as
+it has a session it runs the first query on each of ten indexed tables; another driver runs it on
+one table with an index of many files. Counts queries that pruned; the others read all files,
+because the index did not respond within `spark.skipping.timeout`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ if store:
     builder.config("spark.skipping.store", store)
 spark = rewrite.session(builder)
 spark.sparkContext.setLogLevel("ERROR")
-print("ready", flush=True)
-input()
 out = []
 for query in json.loads(queries):
     df = spark.sql(query)
@@ -95,25 +93,22 @@ def main(processes: int = 8, starts: int = 3, files: int = 100_000) -> None:
 def _start(busy: int, folder: Path, *arguments: str) -> list[Any]:
     """Return what a driver's first queries opened, their seconds, and why they were not pruned."""
     workers = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(busy)]
-    with subprocess.Popen(
-        (sys.executable, "-c", CHILD, *arguments),
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as driver:
-        assert driver.stdout is not None
-        while driver.stdout.readline() != "ready\n":
-            assert driver.poll() is None, "the driver ended"
+    for worker in workers:
+        worker.start()
+    try:
+        done = subprocess.run(
+            (sys.executable, "-c", CHILD, *arguments),
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=600,
+            check=True,
+        )
+    finally:
         for worker in workers:
-            worker.start()
-        try:
-            out, _ = driver.communicate("go\n", timeout=600)
-        finally:
-            for worker in workers:
-                worker.kill()
-    found: list[Any] = json.loads(out.splitlines()[-1])
+            worker.kill()
+    found: list[Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

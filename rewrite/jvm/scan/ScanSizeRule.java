@@ -3,6 +3,7 @@ package rewrite.jvm.scan;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -70,6 +71,7 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     try {
       // Spark calls the rule for a subquery's plan first, and then for the plan that it is in.
       if (plan instanceof Subquery || !client.isOn() || !SkippingConf.reportsSize()) return plan;
+      markSteps(plan);
       if (isFirst) client.beginPlan();
       boolean isOfCommand =
           plan.isStreaming()
@@ -82,14 +84,25 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     }
   }
 
+  /** Spark brings each step to this rule as a plan of its own, also those of a command, which is left
+      as it is. */
+  private static void markSteps(LogicalPlan plan) {
+    nodes(plan)
+        .filter(ScanSources::isRecursion)
+        .flatMap(ScanSizeRule::nodes)
+        .filter(DataSourceV2ScanRelation.class::isInstance)
+        .forEach(leaf -> leaf.setTagValue(SHARED, true));
+  }
+
+  /** The nodes of a plan and of its subqueries. */
+  private static Stream<LogicalPlan> nodes(LogicalPlan plan) {
+    return ScalaInterop.asJava(
+        plan.collectWithSubqueries(ScalaInterop.<LogicalPlan>transformation(each -> each)))
+        .stream();
+  }
+
   private LogicalPlan visit(LogicalPlan plan) {
-    if (plan instanceof RowLevelWrite) return plan;
-    if (ScanSources.isRecursion(plan)) {
-      ScalaInterop.asJava(plan.collectLeaves()).stream()
-          .filter(DataSourceV2ScanRelation.class::isInstance)
-          .forEach(leaf -> leaf.setTagValue(SHARED, true));
-      return plan;
-    }
+    if (plan instanceof RowLevelWrite || ScanSources.isRecursion(plan)) return plan;
     LogicalPlan now = PlanSubqueries.transform(plan, this::visit);
     if (now instanceof Filter filter && ScanSources.isScan(filter.child())) {
       return filter.mapChildren(leaf -> report(leaf, Conditions.conjuncts(filter.condition())));
