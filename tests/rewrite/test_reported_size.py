@@ -427,6 +427,30 @@ def test_reported_size_leaves_the_steps_of_recursive_queries(
         assert len(same_rows(spark, STEPS, conf=graph).rows) == 6
 
 
+@pytest.mark.parametrize("turned_on", [ENABLED, REPORTED])
+def test_reported_size_leaves_recursive_queries_planned_without_it(
+    spark: SparkSession, graph: Mapping[str, str], turned_on: str
+) -> None:
+    with in_catalog_of(spark, "iceberg"), settings(spark, graph):
+        with settings(spark, {turned_on: "false"}):
+            df = spark.sql(f"SELECT * FROM {STEPS}")
+            df._jdf.queryExecution().optimizedPlan()
+        assert len(df.collect()) == 6
+
+
+def test_reported_size_leaves_the_recursive_queries_of_streams(
+    spark: SparkSession, graph: Mapping[str, str], tmp_path: Path
+) -> None:
+    with in_catalog_of(spark, "iceberg"), settings(spark, graph):
+        steps = spark.sql(f"SELECT DISTINCT n AS d FROM {STEPS}")
+        rows = spark.readStream.table("spark_catalog.default.other").join(steps, "d")
+        writing = rows.writeStream.format("memory").queryName("found")
+        stream = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+        stream.start().awaitTermination()
+        assert spark.table("found").count() == 4
+        spark.catalog.dropTempView("found")
+
+
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize(
     "command",

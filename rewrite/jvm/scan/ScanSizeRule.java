@@ -69,9 +69,9 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
 
   @Override public LogicalPlan apply(LogicalPlan plan) {
     try {
+      markSteps(plan);
       // Spark calls the rule for a subquery's plan first, and then for the plan that it is in.
       if (plan instanceof Subquery || !client.isOn() || !SkippingConf.reportsSize()) return plan;
-      markSteps(plan);
       if (isFirst) client.beginPlan();
       boolean isOfCommand =
           plan.isStreaming()
@@ -84,8 +84,8 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     }
   }
 
-  /** Spark brings each step to this rule as a plan of its own, also those of a command, which is left
-      as it is. */
+  /** Spark brings each step to this rule as a plan of its own, and then nothing tells what it is from:
+      a command or a stream, whose scans report nothing, or a plan from before a setting changed. */
   private static void markSteps(LogicalPlan plan) {
     nodes(plan)
         .filter(ScanSources::isRecursion)
