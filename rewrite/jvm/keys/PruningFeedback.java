@@ -22,9 +22,9 @@ import rewrite.jvm.bridge.RecentMap;
  * <p>A shape that pruned too little, or whose query could not provide the keys, is not used in the
  * next query, then in the next three, then seven, at last in ten: data and conditions change. If
  * keys split what Spark reads once, a try may cost as much as the query: then the pauses are seven,
- * fifteen, at last forty. Whatever the reason, the shape is not used for 20 times as long as
- * collecting its keys took either, after several useless tries in turn up to 160 times as long, so
- * that tries take a twentieth of the time at first, and less than a hundredth later.
+ * fifteen, at last forty. Whatever the reason, the shape is also not used for twenty times as long
+ * as collecting its keys took, and after several useless tries in turn for up to 160 times as long:
+ * tries take a twentieth of the time at first, and less than a hundredth later.
  */
 public final class PruningFeedback {
   private static final String NOT_COLLECTED = "keys were not collected lately: ";

@@ -84,8 +84,8 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
     }
   }
 
-  /** Spark brings each step to this rule as a plan of its own, and then nothing tells what it is from:
-      a command or a stream, whose scans report nothing, or a plan from before a setting changed. */
+  /** Any plan: Spark calls this rule for each step with a plan of its own, even if the whole is a
+      command or a stream, whose scans report nothing, or was planned before a setting changed. */
   private static void markSteps(LogicalPlan plan) {
     nodes(plan)
         .filter(ScanSources::isRecursion)
