@@ -276,11 +276,13 @@ public final class IcebergSource implements ConnectorSource, ColumnResolver {
     List<SizeStep> steps = new ArrayList<>();
     Long id = batch == null ? members.snapshotId(scan) : null;
     Snapshot snapshot = id == null ? null : table.snapshot(id);
-    if (snapshot != null) {
+    Long all = snapshot == null ? null : total(snapshot, "data-files");
+    // Until Spark 4.0 the snapshot may be a later one: that of the command which reads here.
+    if (all != null && all >= files()) {
       // The total of bytes includes files of deletes.
       Long deletes = total(snapshot, "delete-files");
       Long bytes = deletes != null && deletes == 0 ? total(snapshot, "files-size") : null;
-      SizeStep.add(steps, "table", total(snapshot, "data-files"), bytes);
+      SizeStep.add(steps, "table", all, bytes);
     }
     SizeStep.add(steps, "planning", files(), bytes());
     return steps;
