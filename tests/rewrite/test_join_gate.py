@@ -218,11 +218,7 @@ def test_keys_that_were_lost_are_not_tried_again_at_once(spark: SparkSession) ->
 def test_keys_that_took_long_and_pruned_nothing_wait_longer_than_some_queries(
     spark: SparkSession,
 ) -> None:
-    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
-    feedback = classes.new("keys.PruningFeedback")
-    source = classes.new(
-        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, unknown(None)
-    )
+    feedback, source = _feedback(spark)
     for seconds, fraction, is_paused in ((60.0, 0.0, True), (0.0, 0.0, False), (60.0, 1.0, False)):
         feedback.recordBenefit(source, fraction, seconds)
         outcome = _field(feedback, "outcomes").get("shape")
@@ -231,11 +227,7 @@ def test_keys_that_took_long_and_pruned_nothing_wait_longer_than_some_queries(
 
 
 def test_each_useless_try_in_turn_doubles_the_pause_up_to_eight_times(spark: SparkSession) -> None:
-    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
-    feedback = classes.new("keys.PruningFeedback")
-    source = classes.new(
-        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, unknown(None)
-    )
+    feedback, source = _feedback(spark)
     for fraction, times in ((0.0, 1), (0.0, 2), (0.0, 4), (0.0, 8), (0.0, 8), (1.0, 1), (0.0, 1)):
         feedback.recordBenefit(source, fraction, 60.0)
         pause = _field(_field(feedback, "outcomes").get("shape"), "resumes")
@@ -258,6 +250,16 @@ def test_keys_of_rows_that_are_computed_once_whose_source_is_forgotten(spark: Sp
         (scan,) = [s for s in rewrite.explain(df).scans if s.table.endswith("gated")]
         assert scan.opened == opened, str(scan)
     assert "Spark did not collect them" in str(scan)
+
+
+def _feedback(spark: SparkSession) -> tuple[Any, Any]:
+    """Return new feedback, and a source of keys whose query is unknown."""
+    classes, unknown = Classes(spark.sparkContext._gateway), spark._jvm.java.lang.ref.WeakReference
+    feedback = classes.new("keys.PruningFeedback")
+    source = classes.new(
+        "keys.KeySource", "d", "shape", "10", 1, None, "a join", False, False, None, unknown(None)
+    )
+    return feedback, source
 
 
 def _let_time_pass(spark: SparkSession) -> None:

@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import rewrite.jvm.bridge.ScalaInterop;
 import rewrite.jvm.keys.PruningRegistry;
+import rewrite.jvm.predicate.PlanSubqueries;
 import rewrite.jvm.predicate.StaticKeys;
 
 /**
@@ -33,9 +34,7 @@ final class ReuseAnalysis {
 
   private int countEqual(LogicalPlan part) {
     if (parts == null) {
-      parts =
-          ScalaInterop.asJava(
-              removeKeys(query).collectWithSubqueries(ScalaInterop.transformation(each -> each)));
+      parts = PlanSubqueries.nodes(removeKeys(query));
     }
     LogicalPlan bare = removeKeys(part);
     long count =

@@ -1,5 +1,6 @@
 package rewrite.jvm.predicate;
 
+import java.util.List;
 import java.util.function.UnaryOperator;
 import org.apache.spark.sql.catalyst.expressions.DynamicPruningSubquery;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -10,6 +11,12 @@ import rewrite.jvm.bridge.ScalaInterop;
 /** The plans of the subqueries in a logical plan, which are no children. */
 public final class PlanSubqueries {
   private PlanSubqueries() {}
+
+  /** Return the nodes of a plan and of its subqueries. */
+  public static List<LogicalPlan> nodes(LogicalPlan plan) {
+    return ScalaInterop.asJava(
+        plan.collectWithSubqueries(ScalaInterop.<LogicalPlan>transformation(each -> each)));
+  }
 
   /** Return a node with changed plans of the subqueries in its expressions. Not those of correlated
       ones, which Spark joins with the outer query first, nor those that provide a join's keys. */

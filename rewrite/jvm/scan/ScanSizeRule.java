@@ -3,7 +3,6 @@ package rewrite.jvm.scan;
 import java.util.List;
 import java.util.Set;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
@@ -87,18 +86,11 @@ public final class ScanSizeRule extends Rule<LogicalPlan> {
   /** Any plan: Spark calls this rule for each step with a plan of its own, even if the whole is a
       command or a stream, whose scans report nothing, or was planned before a setting changed. */
   private static void markSteps(LogicalPlan plan) {
-    nodes(plan)
+    PlanSubqueries.nodes(plan).stream()
         .filter(ScanSources::isRecursion)
-        .flatMap(ScanSizeRule::nodes)
+        .flatMap(recursion -> PlanSubqueries.nodes(recursion).stream())
         .filter(DataSourceV2ScanRelation.class::isInstance)
         .forEach(leaf -> leaf.setTagValue(SHARED, true));
-  }
-
-  /** The nodes of a plan and of its subqueries. */
-  private static Stream<LogicalPlan> nodes(LogicalPlan plan) {
-    return ScalaInterop.asJava(
-        plan.collectWithSubqueries(ScalaInterop.<LogicalPlan>transformation(each -> each)))
-        .stream();
   }
 
   private LogicalPlan visit(LogicalPlan plan) {
